@@ -1,0 +1,47 @@
+"""The formula behind every printed term: its function's docstring, equation and source included."""
+
+from __future__ import annotations
+
+import inspect
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Final
+
+from roofcast.calculators.errors import UsageError
+
+# term as printed -> module and name of the function that counts it
+TERMS: Final[dict[str, tuple[str, str]]] = {
+    "kv_bytes_per_token": ("roofcast.calculators.cache", "kv_bytes_per_token"),
+    "window_bytes": ("roofcast.calculators.cache", "window_bytes"),
+    "cache_bytes": ("roofcast.calculators.cache", "cache_bytes"),
+    "parameters": ("roofcast.modelspec.spec", "ModelSpec.parameters"),
+    "active_parameters": ("roofcast.modelspec.spec", "ModelSpec.active_parameters"),
+    "non_embedding_parameters": ("roofcast.modelspec.spec", "ModelSpec.non_embedding_parameters"),
+    "parameters_in_files": ("roofcast.modelspec.model", "Model.parameters_in_files"),
+    "weight_bytes": ("roofcast.modelspec.model", "Model.weight_bytes"),
+    "max_sequences": ("roofcast.calculators.fit", "fit"),
+    "kv_tokens": ("roofcast.calculators.fit", "kv_tokens"),
+    "prefill_flops": ("roofcast.calculators.flops", "prefill_flops"),
+    "attention_flops": ("roofcast.calculators.flops", "attention_flops"),
+    "attention_share": ("roofcast.calculators.flops", "attention_share"),
+    "crossover_tokens": ("roofcast.calculators.flops", "crossover_tokens"),
+    "ridge": ("roofcast.hwdb.accelerator", "Accelerator.ridge"),
+    "bytes_per_element": ("roofcast.modelspec.formats", "Format.bytes_per_element"),
+}
+
+
+def explain(term: str) -> str:
+    """The docstring of the function that counts a term.
+
+    Raises:
+        UsageError: no such term.
+    """
+    if term not in TERMS:
+        near = get_close_matches(term, TERMS, n=2)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        raise UsageError(f"nothing to explain under {term!r}{hint}; terms: {', '.join(TERMS)}")
+    module, path = TERMS[term]
+    target: object = import_module(module)
+    for name in path.split("."):
+        target = inspect.getattr_static(target, name)
+    return f"{term}: {inspect.getdoc(target)}\n\n({module}.{path})"

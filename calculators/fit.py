@@ -1,0 +1,233 @@
+"""The answer of `fit` with no engine: nominal memory, less a reserve, less the weights, divided by a sequence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
+from roofcast.calculators.errors import UnansweredError, UsageError
+from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
+from roofcast.calculators.kv import contexts_of, model_remarks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The memory to fill.
+
+    Args:
+        gpu: id of the accelerator.
+        count: devices that share every layer (tensor parallel).
+        memory: of one, as sold. [B]
+        visible: what CUDA sees of it, None where not known. [B]
+        reserve: share kept free. [-]
+    """
+
+    gpu: str
+    count: int
+    memory: float
+    visible: float | None
+    reserve: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitMemory:
+    """Memory of one GPU, term by term."""
+
+    total_bytes: float
+    """As sold. [B]"""
+    budget_bytes: float
+    """Total less the reserve. [B]"""
+    weight_bytes: float
+    """Weights on one GPU. [B]"""
+    activation_bytes: float
+    """Activations; 0 without an engine. [B]"""
+    overhead_bytes: float
+    """Context, graphs and communication buffers; 0 without an engine. [B]"""
+    kv_bytes: float
+    """What is left for the cache; negative where the weights alone do not fit. [B]"""
+    visible_bytes: float | None
+    """What CUDA sees of the memory, null where not known. [B]"""
+
+
+@dataclass(frozen=True, slots=True)
+class FitContext:
+    """One context."""
+
+    context: int
+    """Tokens of a sequence. [token]"""
+    kv_bytes_per_sequence: float
+    """Cache of one sequence on one GPU. [B]"""
+    max_sequences: int
+    """Sequences that fit in nominal memory."""
+    max_sequences_visible: int | None
+    """Sequences that fit in the memory that CUDA sees, null where not known."""
+    prefill_flops: float
+    """FLOP of the prompt on all GPUs together, head left out. [FLOP]"""
+    attention_share: float
+    """Share of it that is attention scores. [-]"""
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """The result of `fit`."""
+
+    model: str
+    """Name as asked for."""
+    gpu: str
+    """Id of the accelerator."""
+    gpus: int
+    """How many, sharing every layer."""
+    fits: bool
+    """Whether at least one sequence fits at every context asked."""
+    reason: str | None
+    """Why not, and what would fit; null where it fits."""
+    memory: FitMemory
+    """Memory of one GPU."""
+    kv_bytes_per_token: float
+    """Bytes on one GPU that every further token adds. [B/token]"""
+    kv_tokens: int | None
+    """Tokens that the cache holds in all; null where it does not grow with tokens."""
+    kv_tokens_low: int | None
+    """The same: without an engine nothing is fitted."""
+    kv_tokens_high: int | None
+    """The same: without an engine nothing is fitted."""
+    blocks: int | None
+    """Blocks of the cache; null without an engine."""
+    max_concurrency: float | None
+    """Full-length requests at once, as an engine prints it; null without an engine."""
+    contexts: list[FitContext]
+    """One row a context."""
+    non_embedding_parameters: int
+    """Active parameters without embeddings and head: N of 2 N FLOP a token."""
+    crossover_tokens: int | None
+    """Prompt at which attention scores cost as much as the weights; null where windows prevent it. [token]"""
+    provenance: dict[str, str]
+    """Where each number is from."""
+
+
+def fit(
+    model: Model, machine: Machine, *, weights: Format | None, kv: Format, contexts: Sequence[int] | None
+) -> tuple[FitResult, Remarks]:
+    """Answers `fit --engine none`.
+
+    budget = memory x (1 - reserve); KV = budget - weights / tp; sequences = floor(KV / cache of one).
+
+    Raises:
+        UnansweredError: the weights' bytes are not known.
+        UsageError: the devices do not divide the query heads.
+    """
+    spec = model.spec
+    heads = spec.layers[0].attention.query_heads
+    if heads % machine.count:
+        divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+        raise UsageError(f"--tp {machine.count} does not divide the {heads} query heads; it must be one of {divisors}")
+    weight = model.weight_bytes(weights)
+    if weight.value is None:
+        raise UnansweredError(weight.warning or f"{model.name}: the bytes of its weights are not known")
+    on_one = weight.value / machine.count
+    memory = _memory(machine, on_one)
+    rows = [_context(model, machine, memory, kv, context) for context in contexts_of(model, contexts)]
+    fits = all(row.max_sequences >= 1 for row in rows)
+    tokens = kv_tokens(model, machine, memory.kv_bytes, kv)
+    result = FitResult(
+        model=model.name,
+        gpu=machine.gpu,
+        gpus=machine.count,
+        fits=fits,
+        reason=None if fits else _reason(memory, rows),
+        memory=memory,
+        kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv, machine.count)),
+        kv_tokens=tokens,
+        kv_tokens_low=tokens,
+        kv_tokens_high=tokens,
+        blocks=None,
+        max_concurrency=None,
+        contexts=rows,
+        non_embedding_parameters=spec.non_embedding_parameters,
+        crossover_tokens=crossover_tokens(spec),
+        provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": "config"},
+    )
+    return result, model_remarks(model, weights) + _shard_remarks(model, machine)
+
+
+def _memory(machine: Machine, weights: float) -> FitMemory:
+    budget = machine.memory * (1 - machine.reserve)
+    return FitMemory(
+        total_bytes=whole(machine.memory),
+        budget_bytes=whole(budget),
+        weight_bytes=whole(weights),
+        activation_bytes=0,
+        overhead_bytes=0,
+        kv_bytes=whole(budget - weights),
+        visible_bytes=machine.visible,
+    )
+
+
+def _context(model: Model, machine: Machine, memory: FitMemory, kv: Format, context: int) -> FitContext:
+    spec = model.spec
+    each = cache_bytes(spec, kv, context, machine.count)
+    visible = None
+    if machine.visible is not None:
+        visible = _sequences(machine.visible * (1 - machine.reserve) - memory.weight_bytes, each)
+    return FitContext(
+        context=context,
+        kv_bytes_per_sequence=whole(each),
+        max_sequences=_sequences(memory.kv_bytes, each),
+        max_sequences_visible=visible,
+        prefill_flops=whole(prefill_flops(spec, context)),
+        attention_share=attention_share(spec, context),
+    )
+
+
+def _sequences(room: float, each: float) -> int:
+    """Whole sequences in the room that there is."""
+    return max(0, math.floor(room / each))
+
+
+def kv_tokens(model: Model, machine: Machine, room: float, kv: Format) -> int | None:
+    """Tokens of cache in all; with window layers those of one sequence, whose windows are taken off first."""
+    per_token = kv_bytes_per_token(model.spec, kv, machine.count)
+    if not per_token:
+        return None
+    return max(0, math.floor((room - window_bytes(model.spec, kv, machine.count)) / per_token))
+
+
+def _reason(memory: FitMemory, rows: Sequence[FitContext]) -> str:
+    """The first limit hit, and what would do."""
+    budget, weights = memory.budget_bytes / 1e9, memory.weight_bytes / 1e9
+    if memory.kv_bytes <= 0:
+        need = memory.weight_bytes / (memory.budget_bytes or 1)
+        return (
+            f"the weights alone take {weights:.1f} GB of a budget of {budget:.1f} GB a GPU; they would fit on "
+            f"{math.ceil(need)} times as many GPUs, or in a format of fewer bits"
+        )
+    short = next(row for row in rows if row.max_sequences < 1)
+    good = [row.context for row in rows if row.max_sequences >= 1]
+    most = f"; {max(good):,} tokens fit" if good else ""
+    return (
+        f"one sequence of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 1e9:.1f} GB of cache, "
+        f"{memory.kv_bytes / 1e9:.1f} GB are left beside the weights{most}"
+    )
+
+
+def _shard_remarks(model: Model, machine: Machine) -> Remarks:
+    """What sharing over several devices takes for granted."""
+    if machine.count == 1:
+        return Remarks()
+    first = model.spec.layers[0].attention
+    whole_cache = first.shard(machine.count) * machine.count > first.elements_per_token
+    return remarks(
+        [f"weights split evenly over {machine.count} GPUs: norms and other small tensors that replicate are not added"],
+        [f"part of the KV cache is held more than once: {first.label} does not split over {machine.count} GPUs"]
+        if whole_cache
+        else [],
+    )

@@ -1,0 +1,98 @@
+"""The answer of `gpus`: what each accelerator offers and where its ridge points are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roofcast.hwdb.accelerator import Accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One accelerator's row. SI units, dense peaks."""
+
+    id: str
+    """The name to give to --gpu."""
+    name: str
+    """Name as sold."""
+    architecture: str | None
+    """Generation."""
+    compute_capability: str | None
+    """CUDA compute capability; null elsewhere."""
+    memory_bytes: float
+    """As sold (nominal). [B]"""
+    driver_bytes: float | None
+    """What the driver reports; null where not known. [B]"""
+    visible_bytes: float | None
+    """What a CUDA or HIP program sees; null where not known. [B]"""
+    bandwidth_bytes_per_second: float
+    """Memory bandwidth. [B/s]"""
+    peak_flops_per_second: dict[str, float]
+    """Format -> dense peak. [FLOP/s]"""
+    ridge: dict[str, float]
+    """Format -> peak / bandwidth. [FLOP/B]"""
+    sm_count: int | None
+    """Streaming multiprocessors or their like."""
+    l2_bytes: float | None
+    """L2 cache. [B]"""
+    shared_memory_bytes_per_sm: float | None
+    """Shared memory of one SM. [B]"""
+    tdp_watts: float | None
+    """Thermal design power. [W]"""
+    scale_up_bytes_per_second: float | None
+    """Links to other accelerators, both directions together. [B/s]"""
+    flags: dict[str, bool | None]
+    """What it supports; null where not known."""
+    sdpa_backends: list[str] | None
+    """PyTorch attention backends that run; null for other vendors."""
+    confidence: str | None
+    """How sure the record is."""
+    unverified: list[str]
+    """Facts that were recalled or derived, not read in a source."""
+    sources: list[dict[str, str | None]]
+    """Where the facts were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpusResult:
+    """The result of `gpus`."""
+
+    gpus: list[Gpu]
+    """One row an accelerator."""
+
+
+def gpu_row(accelerator: Accelerator) -> Gpu:
+    """The row of one accelerator."""
+    flags = accelerator.flags
+    backends = accelerator.sdpa_backends
+    return Gpu(
+        id=accelerator.id,
+        name=accelerator.name,
+        architecture=accelerator.architecture,
+        compute_capability=accelerator.compute_capability,
+        memory_bytes=accelerator.memory,
+        driver_bytes=accelerator.driver_memory,
+        visible_bytes=accelerator.visible_memory,
+        bandwidth_bytes_per_second=accelerator.bandwidth,
+        peak_flops_per_second=dict(accelerator.peaks),
+        ridge=accelerator.ridges(),
+        sm_count=accelerator.sm_count,
+        l2_bytes=accelerator.l2,
+        shared_memory_bytes_per_sm=accelerator.shared_memory_per_sm,
+        tdp_watts=accelerator.tdp,
+        scale_up_bytes_per_second=accelerator.scale_up.bandwidth if accelerator.scale_up else None,
+        flags=dict(flags),
+        sdpa_backends=None if backends is None else list(backends),
+        confidence=accelerator.confidence,
+        unverified=[fact for fact in accelerator.stated_facts() if not accelerator.verified(fact)],
+        sources=[{"title": s.title, "url": s.url, "access": s.access} for s in accelerator.sources],
+    )
+
+
+def gpu_rows(accelerators: Iterable[Accelerator]) -> GpusResult:
+    """The rows of several."""
+    return GpusResult([gpu_row(accelerator) for accelerator in accelerators])

@@ -1,0 +1,149 @@
+"""The answer of `kv`: what one token and one sequence cost in cache, and what the weights take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+
+DEFAULT_CONTEXTS: Final = (4096, 32768)
+
+
+@dataclass(frozen=True, slots=True)
+class KvModel:
+    """One model's row."""
+
+    model: str
+    """Name as asked for: catalogue name, repo id or folder."""
+    attention: str
+    """MHA, GQA, MQA or MLA; joined with + where layers differ."""
+    layers: int
+    """Decoder layers."""
+    query_heads: int
+    """Query heads of a layer."""
+    kv_heads: int
+    """KV heads of a layer; for MLA the query heads, as published."""
+    kv_bytes_per_token: float
+    """Bytes every further token adds to the cache; window layers are not in it. [B/token]"""
+    window_bytes: float
+    """Bytes of the window layers of one sequence once full. [B]"""
+    state_bytes: float
+    """Bytes of fixed recurrent state of one sequence. [B]"""
+    cache_bytes: dict[str, float]
+    """Context in tokens -> bytes of one sequence. [B]"""
+    parameters: int | None
+    """Parameters as the reference implementation counts: tied tensors once, no multi-token prediction."""
+    parameters_in_files: int | None
+    """Parameters the published files hold; null without headers."""
+    active_parameters: int | None
+    """Parameters that work on one token, embeddings included."""
+    weight_bytes: float | None
+    """Bytes of the weights as stored, or in the format asked for all parameters in the files. [B]"""
+    max_context: int | None
+    """Tokens that the config allows."""
+    provenance: dict[str, str]
+    """Where each number is from: header, config or assumed."""
+    source: str
+    """Where the model was read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvResult:
+    """The result of `kv`."""
+
+    models: list[KvModel]
+    """One row a model, in the order asked."""
+
+
+def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
+    """The contexts to answer for: those asked, else 4,096 and 32,768 as far as the model goes, and its maximum."""
+    if asked:
+        return tuple(dict.fromkeys(asked))
+    most = model.spec.max_context
+    return (*(c for c in DEFAULT_CONTEXTS if most is None or c < most), *([most] if most else []))
+
+
+def kv_model(
+    model: Model, *, weights: Format | None, kv: Format, contexts: Sequence[int] | None
+) -> tuple[KvModel, Remarks]:
+    """Answers `kv` for one model.
+
+    Args:
+        model: resolved.
+        weights: format to count the weights in; None is as stored.
+        kv: format of the cache.
+        contexts: asked for; None is the default. [token]
+    """
+    spec = model.spec
+    parameters, weight = model.parameters, model.weight_bytes(weights)
+    counted = None if parameters.value is None else int(parameters.value)
+    first = spec.layers[0].attention
+    answered = contexts_of(model, contexts)
+    provenance = {
+        "architecture": "config",
+        "parameters": parameters.provenance,
+        "parameters_in_files": None if model.parameters_in_files is None else "header",
+        "weight_bytes": weight.provenance,
+    }
+    row = KvModel(
+        model=model.name,
+        attention=spec.attention_label,
+        layers=len(spec.layers),
+        query_heads=first.query_heads,
+        kv_heads=first.published_kv_heads,
+        kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv)),
+        window_bytes=whole(window_bytes(spec, kv)),
+        state_bytes=0,
+        cache_bytes={str(context): whole(cache_bytes(spec, kv, context)) for context in answered},
+        parameters=counted,
+        parameters_in_files=model.parameters_in_files,
+        active_parameters=_active(model, counted),
+        weight_bytes=None if weight.value is None else whole(weight.value),
+        max_context=spec.max_context,
+        provenance={key: value for key, value in provenance.items() if value},
+        source=model.source,
+    )
+    return row, _remarks(model, weights, contexts or ())
+
+
+def _active(model: Model, counted: int | None) -> int | None:
+    """Active parameters: exact of a known class, else all that are counted less the idle experts."""
+    spec = model.spec
+    return None if counted is None else counted - (spec.parameters - spec.active_parameters)
+
+
+def model_remarks(model: Model, weights: Format | None) -> Remarks:
+    """What was assumed of a model's parameters and weights, whichever command asks."""
+    parameters, weight = model.parameters, model.weight_bytes(weights)
+    problem = model.files_problem
+    return remarks(
+        [f"{model.name}: {problem}" if problem else None, parameters.assumption, weight.assumption],
+        [parameters.warning, weight.warning],
+        [_which_count(model)],
+    )
+
+
+def _remarks(model: Model, weights: Format | None, contexts: Sequence[int]) -> Remarks:
+    most = model.spec.max_context
+    beyond = [context for context in contexts if most is not None and context > most]
+    warning = f"{model.name}: context {max(beyond):,} is beyond the {most:,} that its config allows" if beyond else None
+    return model_remarks(model, weights) + remarks(warnings=[warning])
+
+
+def _which_count(model: Model) -> str | None:
+    """Where files hold more than the decoder, both counts and which one the weights are."""
+    held, parameters = model.parameters_in_files, model.parameters.value
+    if held is None or parameters is None or held == parameters or not model.spec.mtp_layers:
+        return None
+    return (
+        f"{model.name}: weights are the {held / 1e9:.1f}B parameters of the published files, which hold "
+        f"{model.spec.mtp_layers} multi-token-prediction layer(s) too; the decoder alone has {parameters / 1e9:.1f}B"
+    )

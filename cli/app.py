@@ -1,0 +1,88 @@
+"""The console script: commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from roofcast.cli.errors import BAD_INPUT, INTERRUPTED, OK, UNDETERMINED, complain, exit_code
+from roofcast.cli.fit import fit
+from roofcast.cli.gpus import gpus
+from roofcast.cli.kv import kv
+from roofcast.cli.model import model
+from roofcast.cli.schema import schema
+
+app = typer.Typer(
+    name="roofcast",
+    help="Roofline and capacity planner for LLM inference.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=False,
+)
+for command in (kv, model, gpus, fit, schema):
+    app.command()(command)
+
+# typer ships click or depends on it, by version; its own BadParameter leads to the base of all usage errors
+_ClickError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - only --version needs it
+
+        typer.echo(f"roofcast {version('roofcast')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Roofline and capacity planner for LLM inference."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Runs the command line and leaves with its exit code."""
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = OK
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        return app(standalone_mode=False) or OK
+    except typer.Exit as leave:
+        return leave.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """One line on stderr, and the code."""
+    if isinstance(error, _ClickError):
+        message = getattr(error, "format_message", error.__str__)()
+        complain(f"{message} (roofcast --help lists commands and options)")
+        return BAD_INPUT
+    code = exit_code(error)
+    complain(str(error) if code is not None else f"internal error, {type(error).__name__}: {error}; --debug shows where")
+    return UNDETERMINED if code is None else code

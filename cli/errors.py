@@ -1,0 +1,52 @@
+"""From what went wrong to one line on stderr and an exit code.
+
+    0 ok    1 a gate failed    2 bad usage or malformed input    3 undetermined    130 interrupted
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+OK: Final = 0
+GATE_FAILED: Final = 1
+BAD_INPUT: Final = 2
+UNDETERMINED: Final = 3
+INTERRUPTED: Final = 130
+
+
+class StrictError(LookupError):
+    """`--strict` refuses what had to be assumed."""
+
+
+class GateError(Exception):
+    """A requirement that was asked for is not met."""
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The exit code of an error that a user can act on; None for a fault of our own.
+
+    Malformed input and bad usage are ValueErrors, everything absent or undetermined a LookupError or OSError;
+    both only of our own classes, so that a stray KeyError is not taken for an answer.
+    """
+    if isinstance(error, GateError):
+        return GATE_FAILED
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    module = type(error).__module__
+    if not module.startswith("roofcast."):
+        return None
+    if type(error).__name__ in _BAD_NAMES or isinstance(error, ValueError):
+        return BAD_INPUT
+    return UNDETERMINED
+
+
+# a GPU's name is a part of the question, and so is a bad format; a model's name is looked up elsewhere
+_BAD_NAMES: Final = frozenset({"UnknownAcceleratorError", "NoPeakError"})
+
+
+def complain(message: str) -> None:
+    """Prints one line on stderr, whatever the message holds."""
+    line = " ".join(message.split())
+    shown = "".join(c if c.isprintable() else "?" for c in line)
+    print(f"roofcast: {shown}", file=sys.stderr)  # noqa: T201 - the one place that complains

@@ -1,0 +1,95 @@
+"""`roofcast fit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.errors import UsageError
+from roofcast.cli import options
+from roofcast.cli.errors import GateError
+from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
+
+if TYPE_CHECKING:
+    from roofcast.hwdb.lookup import Match
+
+
+def fit(
+    model: options.OneModel = None,
+    gpu: options.Gpu = None,
+    gpus: options.GpuCount = None,
+    tp: options.Tp = None,
+    engine: options.EngineName = options.Engine.none,
+    reserve: options.Reserve = "10%",
+    context: options.Contexts = None,
+    weights: options.Weights = None,
+    kv: options.Kv = "bf16",
+    require: options.Require = None,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    format: options.Format = None,
+    out: options.Out = None,
+    strict: options.Strict = False,
+    explain: options.Explain = None,
+    debug: options.Debug = False,
+) -> None:
+    """Memory budget term by term, most sequences at each context, prefill FLOP."""
+    explain_or(explain, model)
+    from roofcast.calculators.answer import remarks
+    from roofcast.calculators.fit import Machine
+    from roofcast.calculators.fit import fit as answer
+    from roofcast.calculators.rules import check_rules, parse_rule
+    from roofcast.modelspec.formats import find_format
+    from roofcast.reports.fit import fit_document
+
+    output = Output(format, out, strict)
+    check_output(output)
+    kept, contexts = options.share(reserve), options.token_list(context)
+    weight_format, kv_format = find_format(weights) if weights else None, find_format(kv)
+    rules = [parse_rule(text) for text in require or []]
+    count = _count(gpus, tp)
+    match = _accelerator(gpu)
+    accelerator = match.accelerator
+    loaded = load(model or "", Lookup(revision, offline))
+    machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
+    wanted = sorted({*(contexts or ()), *(r.context for r in rules if r.context)}) if contexts or rules else None
+    result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
+    doubt = None if accelerator.verified("memory") else f"{accelerator.id}: its memory is recalled, not read in a source"
+    said += remarks([doubt], notes=[match.alias_note])
+    inputs = {
+        "model": model,
+        "gpu": accelerator.id,
+        "gpus": count,
+        "tp": count,
+        "engine": engine.value,
+        "reserve": kept,
+        "weights": weights,
+        "kv": kv_format.name,
+        "contexts": wanted,
+        "require": require or [],
+        "revision": revision,
+    }
+    present(fit_document(result, inputs, said), output)
+    failed = check_rules(rules, result)
+    if failed:
+        raise GateError("; ".join(failed))
+
+
+def _count(gpus: int | None, tp: int | None) -> int:
+    """GPUs that share every layer: --tp, --gpus, or one; both must agree without an engine."""
+    if gpus is not None and tp is not None and gpus != tp:
+        raise UsageError(f"--gpus {gpus} and --tp {tp} differ; without an engine all GPUs share every layer")
+    return tp or gpus or 1
+
+
+def _accelerator(name: str | None) -> Match:
+    """The accelerator named, or this machine's."""
+    from roofcast.hwdb.lookup import find_accelerator
+
+    if name is not None:
+        return find_accelerator(name)
+    from roofcast.hwdb.local import local_accelerators
+
+    devices = local_accelerators()
+    if not devices:
+        raise UsageError("--gpu is missing and this machine has no accelerator; `roofcast gpus` lists the names")
+    return find_accelerator(devices[0].name, devices[0].memory_bytes)

@@ -1,0 +1,73 @@
+"""`roofcast gpus`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roofcast.calculators.errors import UnansweredError
+from roofcast.cli import options
+from roofcast.cli.session import Output, check_output, explain_or, load_all, present
+
+if TYPE_CHECKING:
+    from roofcast.hwdb.accelerator import Accelerator
+
+
+def gpus(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Ids, aliases or driver names.")] = None,
+    local: Annotated[bool, typer.Option("--local", help="The accelerators of this machine.")] = False,
+    format: options.Format = None,
+    out: options.Out = None,
+    strict: options.Strict = False,
+    explain: options.Explain = None,
+    debug: options.Debug = False,
+) -> None:
+    """Specifications and ridge points (FLOP/byte) for each format."""
+    explain_or(explain)
+    from roofcast.calculators.answer import remarks
+    from roofcast.calculators.gpus import gpu_rows
+    from roofcast.hwdb.lookup import all_accelerators, find_accelerator
+    from roofcast.reports.gpus import gpus_document
+
+    output = Output(format, out, strict)
+    check_output(output)
+    found: list[Accelerator] = []
+    notes: list[str | None] = []
+    warnings: tuple[str, ...] = ()
+
+    def answer(name: str, memory: float | None = None) -> None:
+        match = find_accelerator(name, memory)
+        found.append(match.accelerator)
+        notes.append(match.alias_note)
+
+    code = 0
+    if local:
+        for name, memory in _local():
+            answer(name, memory)
+    elif names:
+        code = load_all(names, answer)
+    else:
+        listing = all_accelerators()
+        found, warnings = list(listing.accelerators), listing.problems
+    if found:
+        inputs = {"names": list(names or []), "local": local}
+        said = remarks(assumptions=_recalled(found) if strict else (), warnings=warnings, notes=notes)
+        present(gpus_document(gpu_rows(found), inputs, said), output)
+    raise typer.Exit(code)
+
+
+def _local() -> list[tuple[str, float | None]]:
+    """This machine's devices by driver name."""
+    from roofcast.hwdb.local import local_accelerators
+
+    devices = local_accelerators()
+    if not devices:
+        raise UnansweredError("this machine has no accelerator that nvidia-smi or rocm-smi reports; name one instead")
+    return [(device.name, device.memory_bytes) for device in dict.fromkeys(devices)]
+
+
+def _recalled(accelerators: list[Accelerator]) -> list[str]:
+    """Facts that were not read in a source: what --strict refuses."""
+    doubted = {a.id: [fact for fact in a.stated_facts() if not a.verified(fact)] for a in accelerators}
+    return [f"{name}: {', '.join(facts)} not verified" for name, facts in doubted.items() if facts]

@@ -1,0 +1,54 @@
+"""`roofcast kv`."""
+
+from __future__ import annotations
+
+import typer
+
+from roofcast.cli import options
+from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, load_all, present
+
+
+def kv(
+    models: options.Models = None,
+    context: options.Contexts = None,
+    weights: options.Weights = None,
+    kv: options.Kv = "bf16",
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    format: options.Format = None,
+    out: options.Out = None,
+    strict: options.Strict = False,
+    explain: options.Explain = None,
+    debug: options.Debug = False,
+) -> None:
+    """KV bytes a token, cache at a context, weights, attention kind: one row a model."""
+    explain_or(explain, models)
+    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.kv import KvModel, kv_model
+    from roofcast.modelspec.formats import find_format
+    from roofcast.reports.kv import kv_document
+
+    output = Output(format, out, strict)
+    check_output(output)
+    contexts = options.token_list(context)
+    weight_format, kv_format = find_format(weights) if weights else None, find_format(kv)
+    rows: list[KvModel] = []
+    remarks = [Remarks(notes=(f"KV cache in {kv_format.name} (--kv)",))]
+
+    def answer(name: str) -> None:
+        model = load(name, Lookup(revision, offline))
+        row, said = kv_model(model, weights=weight_format, kv=kv_format, contexts=contexts)
+        rows.append(row)
+        remarks.append(said)
+
+    code = load_all(models or [], answer)
+    if rows:
+        inputs = {
+            "models": list(models or []),
+            "weights": weights,
+            "kv": kv_format.name,
+            "contexts": contexts,
+            "revision": revision,
+        }
+        present(kv_document(rows, inputs, sum(remarks, Remarks()), contexts=contexts), output)
+    raise typer.Exit(code)

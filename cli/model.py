@@ -1,0 +1,35 @@
+"""`roofcast model`."""
+
+from __future__ import annotations
+
+from roofcast.cli import options
+from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
+
+
+def model(
+    model: options.OneModel = None,
+    context: options.Contexts = None,
+    weights: options.Weights = None,
+    kv: options.Kv = "bf16",
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    format: options.Format = None,
+    out: options.Out = None,
+    strict: options.Strict = False,
+    explain: options.Explain = None,
+    debug: options.Debug = False,
+) -> None:
+    """Every architecture fact with its provenance, the layer map, parameters by component."""
+    explain_or(explain, model)
+    from roofcast.calculators.describe import describe
+    from roofcast.modelspec.formats import find_format
+    from roofcast.reports.model import model_document
+
+    output = Output(format, out, strict)
+    check_output(output)
+    contexts = options.token_list(context)
+    weight_format, kv_format = find_format(weights) if weights else None, find_format(kv)
+    loaded = load(model or "", Lookup(revision, offline))
+    result, remarks = describe(loaded, weights=weight_format, kv=kv_format, contexts=contexts)
+    inputs = {"model": model, "weights": weights, "kv": kv_format.name, "contexts": contexts, "revision": revision}
+    present(model_document(result, inputs, remarks), output)

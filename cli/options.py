@@ -1,0 +1,91 @@
+"""Every option's one name, help and parser, for the commands that take it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from roofcast.hwdb.units import parse_percent, parse_tokens
+
+
+class OutputFormat(StrEnum):
+    """What `--format` takes: the names of `reports.outputs.OUTPUTS`."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
+    markdown = "markdown"
+
+
+class Engine(StrEnum):
+    """What `--engine` takes so far: no engine, only the plain budget."""
+
+    none = "none"
+
+
+def token_list(text: str | None) -> list[int] | None:
+    """A comma-separated list of token counts, `4k,32k`; None stays None.
+
+    >>> token_list("4k,128k")
+    [4096, 131072]
+    """
+    return None if text is None else [parse_tokens(part) for part in text.split(",")]
+
+
+def share(text: str) -> float:
+    """A share below one: what is left must be something."""
+    value = parse_percent(text)
+    if value >= 1:
+        raise ValueError(f"{text!r} leaves nothing; write a share below 100%, such as '10%'")
+    return value
+
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL...", help="Folder, config.json, catalogue name (llama-3.1-8b) or Hub repo id (org/name)."
+    ),
+]
+OneModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL", help="Folder, config.json, catalogue name (llama-3.1-8b) or Hub repo id (org/name)."
+    ),
+]
+Gpu = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="Accelerator: id, alias or driver name (default: this machine's)."),
+]
+GpuCount = Annotated[int | None, typer.Option("--gpus", metavar="N", min=1, help="GPUs that share the model.")]
+Tp = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel size (default: --gpus).")]
+Weights = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="FORMAT", help="Weights in this format, such as bf16 (default: as stored)."),
+]
+Kv = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="Format of the KV cache.")]
+Contexts = Annotated[
+    str | None,
+    typer.Option("--context", metavar="N,...", help="Tokens, 4k is 4096 (default: 4k,32k and the model's maximum)."),
+]
+Reserve = Annotated[
+    str, typer.Option("--reserve", metavar="SHARE", help="Share of the memory kept free (engine none).")
+]
+EngineName = Annotated[Engine, typer.Option("--engine", help="Serving engine whose memory rules apply.")]
+Require = Annotated[
+    list[str] | None,
+    typer.Option("--require", metavar="RULE", help="Gate such as 'sequences>=100@4k'; exit 1 where it fails."),
+]
+Format = Annotated[OutputFormat | None, typer.Option("--format", help="Output format (default: text).")]
+Out = Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write to FILE, in the format of its ending.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse assumed inputs (exit 3).")]
+Offline = Annotated[bool, typer.Option("--offline", help="Ask nothing of the network.")]
+Revision = Annotated[
+    str | None,
+    typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a Hub repo; the Hub is asked then."),
+]
+Explain = Annotated[
+    str | None, typer.Option("--explain", metavar="TERM", help="Print the formula behind a term and stop.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

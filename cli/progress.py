@@ -1,0 +1,59 @@
+"""A progress bar on stderr, and only on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.progress import Progress as Bar
+
+
+class ShardProgress:
+    """Counts weight files that are read; the bar appears with the first of several."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._bar: Bar | None = None
+
+    def start(self, total: int) -> None:
+        """Opens the bar; rich is imported only now, since most models need none."""
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._bar.add_task(f"{self._name}: headers of", total=total)
+        self._bar.start()
+
+    def advance(self) -> None:
+        """One more file is read."""
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0])
+
+    def stop(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+@contextmanager
+def shard_progress(name: str) -> Iterator[ShardProgress | None]:
+    """A bar for the headers of one model; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    progress = ShardProgress(name)
+    try:
+        yield progress
+    finally:
+        progress.stop()

@@ -1,0 +1,24 @@
+"""`roofcast schema`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from roofcast.calculators.errors import UsageError
+from roofcast.cli import options
+
+
+def schema(
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="kv, model, gpus or fit.")],
+    debug: options.Debug = False,
+) -> None:
+    """The JSON Schema of a command's output."""
+    import json
+
+    from roofcast.reports.schema import RESULTS, json_schema
+
+    if command not in RESULTS:
+        raise UsageError(f"no schema of {command!r}; commands with one: {', '.join(RESULTS)}")
+    typer.echo(json.dumps(json_schema(command), indent=2))

@@ -1,0 +1,163 @@
+"""What commands share: load models, present documents, refuse, explain."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from roofcast.calculators.errors import UsageError
+from roofcast.cli.errors import OK, StrictError, complain, exit_code
+from roofcast.cli.options import OutputFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roofcast.modelspec.model import Model
+    from roofcast.reports.document import Document
+
+# the worst of several codes: malformed input, then undetermined, then a failed gate
+SEVERITY = (2, 3, 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """How models are looked up."""
+
+    revision: str | None
+    offline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where and how the answer is written."""
+
+    format: OutputFormat | None
+    out: str | None
+    strict: bool
+
+
+def load(name: str, lookup: Lookup) -> Model:
+    """Resolves a model and reads its architecture, with a progress bar on a terminal.
+
+    Raises:
+        ModelError: what is wrong with it.
+    """
+    from roofcast.cli.progress import shard_progress  # noqa: PLC0415 - commands import what they use
+    from roofcast.modelspec.model import load_model  # noqa: PLC0415
+    from roofcast.modelspec.source import resolve  # noqa: PLC0415
+
+    with shard_progress(name) as progress:
+        checkpoint = resolve(name, revision=lookup.revision, offline=lookup.offline, progress=progress)
+    return load_model(checkpoint)
+
+
+def load_all(names: Sequence[str], answer: Callable[[str], None]) -> int:
+    """Answers for every name, complains of those that cannot be, and returns the worst exit code."""
+    codes = [OK]
+    for name in names:
+        try:
+            answer(name)
+        except Exception as error:
+            code = exit_code(error)
+            if code is None or "--debug" in sys.argv:
+                raise
+            complain(str(error))
+            codes.append(code)
+    return next(code for code in SEVERITY if code in codes)
+
+
+def present(document: Document, output: Output) -> None:
+    """Writes a document to stdout or a file, unless `--strict` refuses it.
+
+    Raises:
+        StrictError: something was assumed.
+        UsageError: the file cannot be written, or its ending names no format.
+    """
+    from roofcast.reports.outputs import OUTPUTS  # noqa: PLC0415
+
+    if output.strict and document.remarks.assumptions:
+        raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
+    name = _format_name(output)
+    if output.out is not None:
+        _write(Path(output.out), OUTPUTS[name](document))
+    elif name == "text" and sys.stdout.isatty():
+        from roofcast.reports.text import render_text  # noqa: PLC0415
+
+        sys.stdout.write(render_text(document, terminal=True))
+    else:
+        sys.stdout.write(OUTPUTS[name](document))
+    if name in {"json", "csv"}:
+        for warning in document.remarks.warnings:
+            complain(f"warning: {warning}")
+
+
+def check_output(output: Output) -> None:
+    """Refuses an unknown ending or an absent folder before any work is done.
+
+    Raises:
+        UsageError: the file cannot be written as asked.
+    """
+    _format_name(output)
+    if output.out is None:
+        return
+    path = Path(output.out)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--out {output.out}: it must name a file in a folder that exists")
+
+
+def explain_or(term: str | None, *needed: object) -> None:
+    """Prints the formula of a term and leaves; without a term, insists on what the command needs.
+
+    Raises:
+        UsageError: the term is unknown, or MODEL is missing.
+    """
+    if term is not None:
+        from roofcast.calculators.explain import explain  # noqa: PLC0415
+
+        typer.echo(explain(term))
+        raise typer.Exit
+    if not all(needed):
+        raise UsageError("MODEL is missing; give a catalogue name such as llama-3.1-8b, a folder, or org/name")
+
+
+def _format_name(output: Output) -> str:
+    from roofcast.reports.outputs import ENDINGS  # noqa: PLC0415
+
+    if output.format is not None:
+        return output.format.value
+    if output.out is None:
+        return "text"
+    ending = Path(output.out).suffix.lower()
+    if ending not in ENDINGS:
+        raise UsageError(f"--out {output.out}: ending {ending!r} names no format; use {', '.join(ENDINGS)} or --format")
+    return ENDINGS[ending]
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes the whole file or nothing: beside it first, then moved into place."""
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            Path(beside).chmod(0o666 & ~_umask())
+            Path(beside).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(beside).unlink()
+            raise
+    except OSError as error:
+        raise UsageError(f"--out {path}: cannot be written ({error.strerror})") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

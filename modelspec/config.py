@@ -1,0 +1,171 @@
+"""Reads a config.json: facts by key, under every alias, each checked, none guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.families import FAMILIES, Family, Trait
+from roofcast.modelspec.formats import TORCH_DTYPES
+from roofcast.modelspec.keys import ALIASES, DIFFERENT_BY_DESIGN, is_off, not_understood
+
+# Far above any model there is; a size beyond is a slip of the file, not a model.
+LARGEST: Final[dict[str, int]] = {"layers": 10_000, "query_heads": 100_000, "kv_heads": 100_000, "experts": 100_000}
+LARGEST_SIZE: Final = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A config.json of one model class, read by fact instead of by key.
+
+    Args:
+        raw: the file's keys, completed with the class defaults.
+        family: what the model class fixes in code.
+        model_type: the class's name as the file states it; empty where it states none.
+        known: whether the class is in `FAMILIES`.
+        present: keys that the file itself has.
+    """
+
+    raw: Mapping[str, Any]
+    family: Family
+    model_type: str
+    known: bool
+    present: frozenset[str] = field(repr=False)
+
+    def value(self, fact: str) -> Any:  # noqa: ANN401 - JSON
+        """The value of a fact under whichever alias the file has, None where absent or null.
+
+        Raises:
+            MalformedModelError: where two aliases are present and disagree.
+        """
+        found = [(key, self.raw[key]) for key in ALIASES.get(fact, (fact,)) if self.raw.get(key) is not None]
+        if not found:
+            return None
+        key, value = found[0]
+        if fact not in DIFFERENT_BY_DESIGN:
+            for other, theirs in found[1:]:
+                if theirs != value and not isinstance(theirs, (str, list, dict)):
+                    msg = f"{key} is {value} but {other} is {theirs}; they mean the same and must agree"
+                    raise MalformedModelError(msg)
+        return value
+
+    def key_of(self, fact: str) -> str:
+        """The alias that the file uses, or the usual name."""
+        names = ALIASES.get(fact, (fact,))
+        return next((key for key in names if self.raw.get(key) is not None), names[0])
+
+    def size(self, fact: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number of at least `least`; `default` where the file has none.
+
+        Raises:
+            MalformedModelError: absent without a default, not a whole number, too small or absurdly large.
+        """
+        value = self.value(fact)
+        key = self.key_of(fact)
+        if value is None:
+            if default is None:
+                msg = f"{key} is missing; a config.json needs it as a whole number above 0"
+                raise MalformedModelError(msg)
+            return default
+        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+            value = value[0]  # one entry a layer, all alike
+        if isinstance(value, bool) or not isinstance(value, int):
+            msg = f"{key} is {_short(value)}; it must be a whole number"
+            raise MalformedModelError(msg)
+        limit = LARGEST.get(fact, LARGEST_SIZE)
+        if not least <= value <= limit:
+            msg = f"{key} is {_short(value)}; it must be between {least} and {limit}"
+            raise MalformedModelError(msg)
+        return value
+
+    def optional_size(self, fact: str) -> int | None:
+        """A whole number above 0, or None where the fact is absent, null or zero."""
+        return None if is_off(self.value(fact)) else self.size(fact)
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """A true or false.
+
+        Raises:
+            MalformedModelError: neither.
+        """
+        value = self.raw.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            msg = f"{key} is {_short(value)}; it must be true or false"
+            raise MalformedModelError(msg)
+        return value
+
+    def trait(self, trait: Trait) -> bool:
+        """A trait of the class: fixed, or as the key that it names decides."""
+        return self.flag(trait) if isinstance(trait, str) else trait
+
+    def names(self, key: str, allowed: Mapping[str, Any], count: int) -> tuple[str, ...] | None:
+        """A list of `count` names, one a layer, each of those allowed; None where the key is absent.
+
+        Raises:
+            MalformedModelError: not a list, or of another length.
+            UnknownArchitectureError: a name that is not understood.
+        """
+        value = self.raw.get(key)
+        if is_off(value):
+            return None
+        if not isinstance(value, list) or len(value) != count:
+            length = len(value) if isinstance(value, list) else _short(value)
+            msg = f"{key} has {length} entries; it must list one for each of the {count} layers"
+            raise MalformedModelError(msg)
+        strange = sorted({str(name) for name in value if str(name) not in allowed})
+        if strange:
+            msg = f"{key} has {', '.join(strange)}, which roofcast does not understand; it knows {', '.join(allowed)}"
+            raise UnknownArchitectureError(msg)
+        return tuple(str(name) for name in value)
+
+    def dtype(self) -> str | None:
+        """The stored format that the file states, None where it states none.
+
+        Raises:
+            MalformedModelError: a dtype that torch does not have.
+        """
+        value = self.value("dtype")
+        if value is None or value == "auto":
+            return None
+        name = str(value).removeprefix("torch.")
+        if name not in TORCH_DTYPES:
+            msg = f"{self.key_of('dtype')} is {_short(value)}; known: {', '.join(TORCH_DTYPES)}"
+            raise MalformedModelError(msg)
+        return TORCH_DTYPES[name]
+
+
+def read_config(raw: Mapping[str, Any]) -> Config:
+    """Recognises the model class and completes its defaults.
+
+    Raises:
+        MalformedModelError: `model_type` is no name.
+        UnknownArchitectureError: keys that shape memory or work and are not understood.
+
+    >>> read_config({"model_type": "qwen3", "hidden_size": 4096}).size("head_dim")
+    128
+    """
+    model_type = raw.get("model_type", "")
+    if not isinstance(model_type, str):
+        msg = f"model_type is {_short(model_type)}; it must be a name"
+        raise MalformedModelError(msg)
+    known = model_type in FAMILIES
+    strange = not_understood(raw, known_class=known)
+    if strange:
+        what = f"model_type {model_type!r}" if model_type else "a config without model_type"
+        keys = ", ".join(strange[:8]) + (f" and {len(strange) - 8} more" if len(strange) > 8 else "")  # noqa: PLR2004
+        msg = f"{what} has keys that roofcast does not understand: {keys}"
+        raise UnknownArchitectureError(msg)
+    family = FAMILIES.get(model_type, Family())
+    present = frozenset(key for key, value in raw.items() if value is not None)
+    completed = {**family.defaults, **raw}  # an explicit null stays null: q_lora_rank null is no query latent
+    return Config(completed, family, model_type, known, present)
+
+
+def _short(value: object) -> str:
+    """A value as an error shows it: on one line and not longer than a line bears."""
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 40 else text[:37] + "..."  # noqa: PLR2004

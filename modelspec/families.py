@@ -1,0 +1,229 @@
+"""What a model class does and its config.json does not say: biases, norms, defaults of absent keys.
+
+A config names its class in `model_type`. Kinds of attention and feed-forward are read from the config's keys
+alone; this table only supplies what the class fixes in code. A trait given as a string names the config key
+that decides it. Counts were checked against the reference implementation (transformers 5.24, meta device).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Trait = bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Traits of one model class.
+
+    Args:
+        norm: `rms` (h weights), `layer` (h weights and h biases), `plain` (h weights of a LayerNorm), `none`.
+        layer_norms: norms of width h in a layer.
+        final_norm: whether one follows the last layer.
+        qkv_bias, output_bias, mlp_bias, head_bias: biases of those projections.
+        gated: whether the feed-forward has a gate projection.
+        qk_norm: `` (none), `head` (d each), `full` (n d each), `head_bias` (d weights and d biases each).
+        qk_norm_key: config key that switches it; empty is always.
+        positions: rows of the learned position table beyond the context; None is no table.
+        embedding_norm: whether a norm follows the embedding.
+        tied: whether input and output embedding are one where the config does not say.
+        shared_gate: whether a gate scales the shared expert.
+        router_bias: whether the router's correction bias counts as a parameter.
+        single_norm_key: config key that, when true, leaves one norm of width h in a layer.
+        ffn_ratio: feed-forward width over h where no key gives it.
+        ffn_divisor: how many times the real feed-forward width the key states.
+        defaults: values of keys that a published file may leave out.
+    """
+
+    norm: str = "rms"
+    layer_norms: int = 2
+    final_norm: bool = True
+    qkv_bias: Trait = False
+    output_bias: Trait = False
+    mlp_bias: Trait = False
+    head_bias: Trait = False
+    gated: bool = True
+    qk_norm: str = ""
+    qk_norm_key: str = ""
+    positions: int | None = None
+    embedding_norm: bool = False
+    tied: bool = False
+    shared_gate: bool = False
+    router_bias: bool = False
+    single_norm_key: str = ""
+    ffn_ratio: int | None = None
+    ffn_divisor: int = 1
+    defaults: Mapping[str, object] = field(default_factory=dict)
+
+
+_BIAS: Final = "attention_bias"
+_LLAMA: Final = Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias")
+_PLAIN: Final = Family()
+_GPT2: Final = Family(
+    norm="layer", qkv_bias=True, output_bias=True, mlp_bias=True, gated=False, positions=0, tied=True, ffn_ratio=4
+)
+_GPTJ: Final = Family(norm="layer", layer_norms=1, mlp_bias=True, head_bias=True, gated=False, ffn_ratio=4)
+_PHI: Final = Family(
+    norm="layer",
+    layer_norms=1,
+    qkv_bias=True,
+    output_bias=True,
+    mlp_bias=True,
+    head_bias=True,
+    gated=False,
+    qk_norm="head_bias",
+    qk_norm_key="qk_layernorm",
+    ffn_ratio=4,
+)
+_DEEPSEEK: Final = Family(qkv_bias=_BIAS, output_bias=_BIAS)
+
+FAMILIES: Final[dict[str, Family]] = {
+    "arcee": Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
+    "baichuan": _PLAIN,
+    "biogpt": Family(norm="layer", qkv_bias=True, output_bias=True, mlp_bias=True, gated=False, positions=2, tied=True),
+    "bloom": Family(
+        ffn_ratio=4,
+        norm="layer",
+        qkv_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        gated=False,
+        embedding_norm=True,
+        tied=True,
+    ),
+    "chatglm": Family(qkv_bias="add_qkv_bias", output_bias="add_bias_linear", mlp_bias="add_bias_linear"),
+    "codegen": _GPTJ,
+    "cohere": Family(
+        norm="plain",
+        layer_norms=1,
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        qk_norm="full",
+        qk_norm_key="use_qk_norm",
+        tied=True,
+    ),
+    "deepseek": _LLAMA,
+    "deepseek_v2": replace(_DEEPSEEK, defaults={"q_lora_rank": 1536}),
+    "deepseek_v3": replace(_DEEPSEEK, defaults={"q_lora_rank": 1536}),
+    "dots1": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "ernie4_5": Family(
+        qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True, defaults={"head_dim": 128}
+    ),
+    "ernie4_5_moe": Family(
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        mlp_bias="use_bias",
+        head_bias="use_bias",
+        router_bias=True,
+        tied=True,
+    ),
+    "exaone": _PLAIN,
+    "falcon": Family(
+        single_norm_key="parallel_attn",
+        ffn_ratio=4,
+        defaults={"multi_query": True, "parallel_attn": True},
+        norm="layer",
+        qkv_bias="bias",
+        output_bias="bias",
+        mlp_bias="bias",
+        gated=False,
+        tied=True,
+    ),
+    "gemma": Family(qkv_bias=_BIAS, output_bias=_BIAS, tied=True, defaults={"head_dim": 256}),
+    "glm": Family(qkv_bias=_BIAS, defaults={_BIAS: True, "head_dim": 128}),
+    "glm4": Family(layer_norms=4, qkv_bias=_BIAS, defaults={_BIAS: True, "head_dim": 128}),
+    "glm4_moe": Family(qkv_bias=_BIAS, qk_norm="head", qk_norm_key="use_qk_norm"),
+    "glm4_moe_lite": _DEEPSEEK,
+    "gpt2": _GPT2,
+    "gpt_bigcode": replace(_GPT2, defaults={"multi_query": True}),
+    "gpt_neox": Family(
+        norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias=True, gated=False, defaults={_BIAS: True}
+    ),
+    "gptj": _GPTJ,
+    "granite": _LLAMA,
+    "granitemoe": Family(qkv_bias=_BIAS, output_bias=_BIAS),
+    "granitemoeshared": Family(qkv_bias=_BIAS, output_bias=_BIAS),
+    "hunyuan_v1_dense": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "hunyuan_v1_moe": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "hy_v3": Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", qk_norm="head", defaults={"head_dim": 128}),
+    "internlm": Family(qkv_bias="bias", output_bias="bias", defaults={"bias": True}),
+    "internlm2": Family(qkv_bias="bias", output_bias="bias"),
+    "internlm3": Family(qkv_bias="qkv_bias", output_bias="bias", mlp_bias="bias"),
+    "jais2": Family(
+        norm="layer",
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        mlp_bias="mlp_bias",
+        gated=False,
+        defaults={_BIAS: True, "mlp_bias": True},
+    ),
+    "kimi_k2": _DEEPSEEK,
+    "llama": _LLAMA,
+    "minicpm": Family(qkv_bias=_BIAS, output_bias=_BIAS, tied=True),
+    "minimax_m2": Family(qk_norm="full", qk_norm_key="use_qk_norm", defaults={"use_qk_norm": True, "head_dim": 128}),
+    "ministral3": Family(defaults={"head_dim": 128}),
+    "mistral": _PLAIN,
+    "mixtral": _PLAIN,
+    "mpt": Family(ffn_ratio=4, norm="plain", gated=False, tied=True),
+    "nemotron": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
+    "olmo": Family(norm="none", qkv_bias=_BIAS, output_bias=_BIAS),
+    "olmo2": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="full"),
+    "olmoe": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="full"),
+    "opt": Family(
+        norm="layer",
+        qkv_bias="enable_bias",
+        output_bias="enable_bias",
+        mlp_bias="enable_bias",
+        gated=False,
+        positions=2,
+        tied=True,
+        defaults={"enable_bias": True},
+    ),
+    "persimmon": Family(
+        norm="layer",
+        qkv_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        gated=False,
+        qk_norm="head_bias",
+        qk_norm_key="qk_layernorm",
+        defaults={"qk_layernorm": True},
+    ),
+    "phi": _PHI,
+    "phi-msft": _PHI,
+    "phi3": _PLAIN,
+    "phimoe": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, head_bias="lm_head_bias"),
+    "qwen": Family(qkv_bias=True, ffn_divisor=2),
+    "qwen2": Family(qkv_bias=True),
+    "qwen2_moe": Family(qkv_bias="qkv_bias", shared_gate=True, defaults={"qkv_bias": True}),
+    "qwen3": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", defaults={"head_dim": 128}),
+    "qwen3_moe": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "seed_oss": Family(
+        qkv_bias=_BIAS,
+        output_bias="attention_out_bias",
+        mlp_bias="mlp_bias",
+        defaults={_BIAS: True, "head_dim": 128},
+    ),
+    "smollm3": Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", tied=True),
+    "stablelm": Family(
+        single_norm_key="use_parallel_residual",
+        norm="layer",
+        qkv_bias="use_qkv_bias",
+        qk_norm="full",
+        qk_norm_key="qk_layernorm",
+    ),
+    "starcoder2": Family(
+        norm="layer",
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        mlp_bias="use_bias",
+        gated=False,
+        tied=True,
+        defaults={"use_bias": True},
+    ),
+    "youtu": Family(qkv_bias=_BIAS, output_bias=_BIAS, tied=True),
+}

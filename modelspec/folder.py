@@ -1,0 +1,159 @@
+"""Checkpoints on this machine's disk: a config.json, and the headers of the weight files beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.strictjson import quoted, read_object
+from roofcast.modelspec.weights import (
+    INDEX,
+    LENGTH,
+    SINGLE,
+    collect,
+    header_length,
+    parse_header,
+    parse_index,
+    pick,
+    unread,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Protocol
+
+    from roofcast.modelspec.weights import Tensor, WeightFiles
+
+    class Progress(Protocol):
+        """Something that shows how far a reading of weight files has come."""
+
+        def start(self, total: int) -> None:
+            """Say how many files will be read."""
+
+        def advance(self) -> None:
+            """Say that one more has been read."""
+
+
+MAX_CONFIG: Final = 10_000_000  # [B]; the largest published ones are below 1 MB
+MAX_INDEX: Final = 100_000_000  # [B]; a trillion parameters in 384 experts a layer take 15 MB
+
+
+def read_config(path: Path, where: str) -> dict[str, Any]:
+    """Return the object that a config.json holds.
+
+    Raises:
+        MalformedModelError: it is no JSON object, or larger than 10 MB.
+        UndeterminedModelError: it is absent or cannot be read.
+    """
+    return read_object(read_file(path, where, MAX_CONFIG), where)
+
+
+def read_file(path: Path, where: str, limit: int) -> bytes:
+    """Return the bytes of a file.
+
+    Args:
+        path: the file.
+        where: how the message names it.
+        limit: bytes beyond which it is refused. [B]
+
+    Raises:
+        MalformedModelError: it is larger than the limit.
+        UndeterminedModelError: it is absent, no file, or cannot be read.
+    """
+    refuse_unless_file(path, where)
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise UndeterminedModelError(_unreadable(where, error)) from error
+    if len(data) > limit:
+        msg = f"{where}: larger than {limit // 1_000_000} MB; that is no such file"
+        raise MalformedModelError(msg)
+    return data
+
+
+def read_header(path: Path, where: str) -> tuple[Tensor, ...]:
+    """Return the tensors of a safetensors file on disk; its data is not read.
+
+    Raises:
+        MalformedModelError: it is no safetensors file, or cut short.
+        UndeterminedModelError: it is absent or cannot be read.
+    """
+    refuse_unless_file(path, where)
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            length = header_length(file.read(LENGTH), where, size)
+            header = file.read(length)
+    except OSError as error:
+        raise UndeterminedModelError(_unreadable(where, error)) from error
+    return parse_header(header, where, size - LENGTH - length)
+
+
+def read_weights(folder: Path, where: str, progress: Progress | None = None) -> tuple[WeightFiles | None, str | None]:
+    """Return what the weight files of a folder hold (None where it has none), and which of its files are not read.
+
+    Raises:
+        MalformedModelError: a weight file or the index is broken.
+        UndeterminedModelError: a shard is missing or a file cannot be read.
+    """
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise UndeterminedModelError(_unreadable(where, error)) from error
+    index = None
+    if SINGLE in names:
+        chosen: tuple[str, ...] = (SINGLE,)
+    elif INDEX in names:
+        index = parse_index(read_file(folder / INDEX, f"{where}: {INDEX}", MAX_INDEX), f"{where}: {INDEX}")
+        chosen = shards_of(index)
+    else:
+        chosen = pick(names, where)
+    if not chosen:
+        return None, unread(names, where)
+    if progress:
+        progress.start(len(chosen))
+    shards = {}
+    for name in chosen:
+        if index and not (folder / name).exists():
+            raise missing_shard(where, name)
+        shards[name] = read_header(folder / name, f"{where}: {name}")
+        if progress:
+            progress.advance()
+    return collect(shards, where, index), None
+
+
+def missing_shard(where: str, name: str) -> UndeterminedModelError:
+    """Make the error for a file that the index names and that is not there."""
+    return UndeterminedModelError(f"{where}: missing shard {quoted(name)}, which {INDEX} names")
+
+
+def shards_of(index: Mapping[str, str]) -> tuple[str, ...]:
+    """Return every file that an index names, once, in order.
+
+    >>> shards_of({"a": "2.safetensors", "b": "1.safetensors", "c": "2.safetensors"})
+    ('1.safetensors', '2.safetensors')
+    """
+    return tuple(sorted(set(index.values())))
+
+
+def refuse_unless_file(path: Path, where: str) -> None:
+    """Refuse what is not there, or is there but no regular file.
+
+    Raises:
+        UndeterminedModelError: with the reason.
+    """
+    try:
+        if path.is_file():
+            return
+        absent = "a link to nothing" if path.is_symlink() else "no such file"
+        problem = "a folder, not a file" if path.is_dir() else "not a regular file" if path.exists() else absent
+    except OSError as error:
+        raise UndeterminedModelError(_unreadable(where, error)) from error
+    msg = f"{where}: {problem}"
+    raise UndeterminedModelError(msg)
+
+
+def _unreadable(where: str, error: OSError) -> str:
+    return f"{where}: cannot be read ({error.strerror or error})"

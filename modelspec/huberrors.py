@@ -1,0 +1,241 @@
+"""What went wrong with the Hub, in one line: a table from the client's exceptions to messages.
+
+The exceptions are looked up by the names of their classes, because the client (huggingface_hub and the HTTP library
+below it) is imported by `source` alone, and that library's name differs between versions of the client.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.modelspec.errors import UndeterminedModelError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class HubError(UndeterminedModelError):
+    """The Hub could not be asked, or did not say; the message is one line."""
+
+
+class NotTheHubError(ConnectionError):
+    """Something answered that is not the Hub: a captive portal, a proxy, a wrong HF_ENDPOINT."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What was asked of the Hub when it went wrong.
+
+    Args:
+        repo: org/name.
+        revision: as the user gave it, else "main".
+        file: in the repo.
+        endpoint: the Hub's address.
+        token: whether one was sent.
+        cache: the client's cache folder.
+        timeout: for one answer. [s]
+        nearest: repos of the catalogue that are spelt like this one.
+    """
+
+    repo: str
+    revision: str
+    file: str
+    endpoint: str
+    token: bool
+    cache: str
+    timeout: float
+    nearest: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> str:
+        """The Hub's address without its scheme."""
+        return self.endpoint.partition("://")[2] or self.endpoint
+
+
+def explain(error: BaseException, ask: Ask) -> str:
+    """Say in one line what an exception of the Hub's client means and what would help.
+
+    >>> ask = Ask("org/name", "main", "config.json", "https://huggingface.co", False, "~/.cache", 10)
+    >>> explain(TimeoutError(), ask)
+    'org/name: huggingface.co did not answer within 10 s; try again, or set HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT'
+    """
+    message = next(_MESSAGES[n] for n in _class_names(error) if n in _MESSAGES)
+    return " ".join(f"{ask.repo}: {message(error, ask)}".split())
+
+
+def is_passing(error: BaseException) -> bool:
+    """Tell whether asking again may help: a time-out, a broken connection, too many requests, a server's fault."""
+    return status_of(error) in _PASSING_STATUS or not _PASSING.isdisjoint(_class_names(error))
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that an exception carries, None where it carries none."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def retry_after(error: BaseException) -> str | None:
+    """Return the server's Retry-After, None where it sent none."""
+    found: str | None = getattr(getattr(error, "response", None), "headers", {}).get("Retry-After")
+    return found
+
+
+def offline_and_absent(ask: Ask) -> str:
+    """Say that there was no network to ask and how to fill the cache beforehand."""
+    revision = "" if ask.revision == "main" else f" --revision {ask.revision}"
+    return (
+        f"offline, and {ask.file} is not in the Hub's cache ({ask.cache}); while online run "
+        f"`hf download {ask.repo} {ask.file}{revision}`, or ask without --offline (HF_HUB_OFFLINE)"
+    )
+
+
+def without_config(names: tuple[str, ...], ask: Ask) -> str:
+    """Say why a repo without a config.json cannot be answered for, from the names of its files."""
+    kinds = {
+        "it holds GGUF files, which are not read yet": any(n.endswith(".gguf") for n in names),
+        "it is an adapter (LoRA); ask for its base model": "adapter_config.json" in names,
+        "it is a pipeline of several models": "model_index.json" in names,
+    }
+    reason = next((text for text, holds in kinds.items() if holds), "is it a GGUF, LoRA or original-format repo?")
+    return f"{ask.repo}: no {ask.file} at revision {ask.revision}: {reason}"
+
+
+def _class_names(error: BaseException) -> list[str]:
+    return [cls.__name__ for cls in type(error).__mro__]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _gated(_: BaseException, ask: Ask) -> str:
+    page = f"{ask.endpoint}/{ask.repo}"
+    if ask.token:
+        return f"gated, and this token has no access; accept the licence at {page} with the account of HF_TOKEN"
+    return f"gated; accept the licence at {page}, then set HF_TOKEN or run `hf auth login`"
+
+
+def _no_repo(_: BaseException, ask: Ask) -> str:
+    private = "private to others than this token's account" if ask.token else "private (set HF_TOKEN)"
+    near = f"; nearest in the catalogue: {', '.join(ask.nearest)}" if ask.nearest else ""
+    return f"no such repo on {ask.host}: misspelt, or {private}{near}"
+
+
+def _no_revision(_: BaseException, ask: Ask) -> str:
+    return f"no revision '{ask.revision}'; without --revision it is main"
+
+
+def _absent(_: BaseException, ask: Ask) -> str:
+    return f"no {ask.file} at revision {ask.revision}"
+
+
+def _not_cached(error: BaseException, ask: Ask) -> str:
+    cause = error.__cause__
+    return (
+        offline_and_absent(ask)
+        if cause is None
+        else next(_MESSAGES[n] for n in _class_names(cause) if n in _MESSAGES)(cause, ask)
+    )
+
+
+def _offline(_: BaseException, ask: Ask) -> str:
+    return offline_and_absent(ask)
+
+
+def _time_out(_: BaseException, ask: Ask) -> str:
+    return (
+        f"{ask.host} did not answer within {ask.timeout:g} s; try again, "
+        "or set HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT"
+    )
+
+
+def _no_connection(error: BaseException, ask: Ask) -> str:
+    reason = next((words for sign, words in _CONNECT.items() if re.search(sign, str(error))), _first_line(error))
+    return f"cannot reach {ask.host} ({reason}); check the network, HF_ENDPOINT and the proxy, or use --offline"
+
+
+def _broken(_: BaseException, ask: Ask) -> str:
+    return f"the connection to {ask.host} broke off while {ask.file} was read; try again"
+
+
+def _portal(_: BaseException, ask: Ask) -> str:
+    return f"{ask.host} did not answer as the Hub does (a captive portal, a proxy?); check the network and HF_ENDPOINT"
+
+
+def _bad_header(_: BaseException, __: Ask) -> str:
+    return "the token has characters that no token has; check HF_TOKEN or run `hf auth login`"
+
+
+def _status(error: BaseException, ask: Ask) -> str:
+    status = status_of(error) or 0
+    known = _STATUS.get(status) or _STATUS.get(status // 100 * 100, "the Hub refused the request")
+    wait = retry_after(error)
+    pause = f"; retry after {wait if not wait or not wait.isdigit() else wait + ' s'}" if wait else ""
+    return f"{ask.host} answered {status} for {ask.file}: {known}{pause}"
+
+
+def _disk(error: OSError, ask: Ask) -> str:
+    if error.errno is None:  # the client's own check: fewer bytes came than were announced
+        return f"{ask.file} did not arrive whole; try again"
+    reason = _DISK.get(error.errno, error.strerror or _first_line(error))
+    return f"the Hub's cache {ask.cache} cannot be used ({reason}); set HF_HUB_CACHE to a folder that can be written"
+
+
+def _other(error: BaseException, ask: Ask) -> str:
+    return f"{ask.file} could not be read from {ask.host} ({type(error).__name__}: {_first_line(error)})"
+
+
+_CONNECT: Final = {
+    r"refused": "connection refused",
+    r"[Nn]ame or service|nodename|name resolution|getaddrinfo|No address": "its name does not resolve",
+    r"CERTIFICATE|SSL|TLS": "its certificate is not trusted",
+    r"unreachable|No route": "no route to it",
+}
+_STATUS: Final = {
+    401: "the token was not accepted; check HF_TOKEN or run `hf auth login`",
+    403: "access denied; the token may lack read permission for this repo",
+    404: "no such file or repo",
+    407: "the proxy wants a password",
+    429: "too many requests",
+    500: "a fault of the server; try again later",
+}
+_DISK: Final = {
+    errno.ENOSPC: "no space left on the device",
+    errno.EDQUOT: "disk quota exceeded",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "read-only file system",
+}
+_PASSING_STATUS: Final = frozenset({408, 429, 500, 502, 503, 504})
+_PASSING: Final = frozenset({"TimeoutException", "TimeoutError", "NetworkError", "RemoteProtocolError"})
+# The nearest class in the exception's own order of ancestors decides.
+_MESSAGES: Final[dict[str, Callable[[Any, Ask], str]]] = {
+    "GatedRepoError": _gated,
+    "RepositoryNotFoundError": _no_repo,
+    "RevisionNotFoundError": _no_revision,
+    "DisabledRepoError": lambda _, __: "access to it is disabled on the Hub",
+    "LocalEntryNotFoundError": _not_cached,
+    "RemoteEntryNotFoundError": _absent,
+    "OfflineModeIsEnabled": _offline,
+    "FileMetadataError": _portal,
+    "NotTheHubError": _portal,
+    "JSONDecodeError": _portal,
+    "DecodingError": _portal,
+    "TooManyRedirects": _portal,
+    "TimeoutException": _time_out,
+    "TimeoutError": _time_out,
+    "ProxyError": _no_connection,
+    "ConnectError": _no_connection,
+    "UnsupportedProtocol": _no_connection,
+    "InvalidURL": _no_connection,
+    "NetworkError": _broken,
+    "RemoteProtocolError": _broken,
+    "LocalProtocolError": _bad_header,
+    "UnicodeEncodeError": _bad_header,
+    "HfHubHTTPError": _status,
+    "ConnectionError": _broken,
+    "OSError": _disk,
+    "BaseException": _other,
+}

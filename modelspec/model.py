@@ -1,0 +1,165 @@
+"""A model with its weight files: what the architecture counts, what the files hold, and where each number is from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.formats import FORMATS, Format
+from roofcast.modelspec.spec import ModelSpec, build_spec
+from roofcast.modelspec.stored import parameter_elements
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.source import Checkpoint
+    from roofcast.modelspec.weights import WeightFiles
+
+ASSUMED_DTYPE: Final = FORMATS["bf16"]
+_LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
+_MTP: Final = re.compile(r"(?:^|\.)(?:mtp|nextn)\w*\.")
+# the reference implementation keeps the router's correction bias as a buffer, the files hold it as a tensor
+_CORRECTION: Final = re.compile(r"\.(?:e_score_correction_bias|expert_bias)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number with its provenance, and what had to be assumed or should be known about it.
+
+    Args:
+        value: None where it cannot be told.
+        provenance: `header`, `config` or `assumed`; None with the value.
+        assumption: what was assumed for it, in one line.
+        warning: what the reader should know, in one line.
+    """
+
+    value: float | None
+    provenance: str | None
+    assumption: str | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A resolved model.
+
+    Args:
+        name, source: as shown, and where it came from.
+        spec: its architecture.
+        files: what its weight files hold; None without headers.
+        files_problem: why headers that exist could not be read; None where nothing went wrong.
+        scales: elements in the files that are quantisation scales, where no tensor names tell.
+    """
+
+    name: str
+    source: str
+    spec: ModelSpec
+    files: WeightFiles | None
+    files_problem: str | None
+    scales: int | None = None
+
+    @property
+    def parameters(self) -> Amount:
+        """Parameters as the reference implementation counts them; of an unknown class, those of the files."""
+        if self.spec.known_class:
+            return Amount(self.spec.parameters, "config", warning=self._difference())
+        count = self._decoder_elements()
+        warning = f"model_type {self.spec.model_type!r} is not known: parameters are those of the weight files"
+        return Amount(count, "header" if count else None, warning=warning)
+
+    @property
+    def parameters_in_files(self) -> int | None:
+        """Parameters that the weight files hold, scales not counted; None without headers or where packing hides it."""
+        if self.files is None:
+            return None
+        return parameter_elements(self.files, scales=self.scales)
+
+    def weight_bytes(self, requested: Format | None) -> Amount:
+        """Bytes of the weights, as stored or as `requested` for every parameter in the files. [B]
+
+        Requested: P_files x bytes an element, with the reference count where there are no headers.
+        """
+        if requested is not None:
+            return self._requested_bytes(requested)
+        if self.files is not None:
+            return Amount(self.files.bytes, "header")
+        if self.spec.quantization is not None:
+            text = f"the {self.spec.quantization} weights' stored bytes need safetensors headers; --weights FORMAT asks"
+            return Amount(None, None, warning=f"{self.name}: {text} for another format")
+        parameters = self.parameters.value
+        stored = FORMATS[self.spec.dtype] if self.spec.dtype else ASSUMED_DTYPE
+        value = None if parameters is None else parameters * stored.bytes_per_element
+        if self.spec.dtype:
+            return Amount(value, "config", warning=self._mtp_warning())
+        assumption = f"{self.name}: config.json states no torch_dtype; weights taken as {stored.name}"
+        return Amount(value, "assumed", assumption=assumption, warning=self._mtp_warning())
+
+    def _requested_bytes(self, requested: Format) -> Amount:
+        in_files = self.parameters_in_files
+        if in_files is not None:
+            return Amount(in_files * requested.bytes_per_element, "header")
+        parameters = self.parameters.value
+        value = None if parameters is None else parameters * requested.bytes_per_element
+        return Amount(value, "config", warning=self._mtp_warning())
+
+    def _mtp_warning(self) -> str | None:
+        """Without headers the multi-token-prediction layers that files hold are not in the bytes."""
+        if not self.spec.mtp_layers or self.files is not None:
+            return None
+        return (
+            f"{self.name}: weights are counted from config.json, without the {self.spec.mtp_layers} "
+            "multi-token-prediction layer(s) that the published files may hold too"
+        )
+
+    def _decoder_elements(self) -> int | None:
+        """Parameters in the files but for multi-token prediction and correction biases; None where not to be told."""
+        if self.files is None or not self.files.tensors:
+            return None
+        count = len(self.spec.layers)
+        return parameter_elements(
+            replace(self.files, tensors=tuple(t for t in self.files.tensors if _in_decoder(t.name, count)))
+        )
+
+    def _difference(self) -> str | None:
+        """What the files hold against what the architecture counts, where the two do not explain each other."""
+        held = self._decoder_elements()
+        if held is None:
+            return None
+        embedding = self.spec.vocab * self.spec.hidden
+        explained = {0, embedding if self.spec.tied else 0}  # a tied head may be stored a second time
+        if held - self.spec.parameters in explained:
+            return None
+        return (
+            f"{self.name}: the weight files hold {held:,} parameters of the decoder, the architecture counts "
+            f"{self.spec.parameters:,}; one of the two is not what config.json says"
+        )
+
+
+def load_model(checkpoint: Checkpoint) -> Model:
+    """The model of a checkpoint.
+
+    Raises:
+        MalformedModelError, UnknownArchitectureError: as `build_spec`, with the source named.
+    """
+    try:
+        spec = build_spec(checkpoint.config, counted_in_files=checkpoint.weights is not None)
+    except (ValueError, LookupError) as error:
+        raise type(error)(f"{checkpoint.source}: {error}") from error
+    catalogued = checkpoint.weights is not None and checkpoint.weights.origin == "catalogue"
+    return Model(
+        name=checkpoint.name,
+        source=checkpoint.source,
+        spec=spec,
+        files=checkpoint.weights,
+        files_problem=checkpoint.weights_problem,
+        scales=checkpoint.scales if catalogued else None,
+    )
+
+
+def _in_decoder(tensor: str, layers: int) -> bool:
+    """Whether a tensor belongs to the decoder that the reference implementation counts.
+
+    >>> _in_decoder("model.layers.61.eh_proj.weight", 61), _in_decoder("model.layers.60.mlp.gate.weight", 61)
+    (False, True)
+    """
+    match = _LAYER.search(tensor)
+    return not (_MTP.search(tensor) or _CORRECTION.search(tensor) or (match and int(match[1]) >= layers))

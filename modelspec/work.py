@@ -1,0 +1,27 @@
+"""Work without time: operations as FLOP and bytes."""
+
+from __future__ import annotations
+
+
+def matmul_flops(m: float, n: float, k: float) -> float:
+    """FLOP of [m, k] @ [k, n]: 2 m n k, a multiply and an add for every product. [FLOP]
+
+    >>> matmul_flops(1, 4096, 4096)
+    33554432
+    """
+    return 2 * m * n * k
+
+
+def causal_pairs(tokens: float, window: int | None = None) -> float:
+    """Query-key pairs that causal attention touches over a prompt, in the n^2/2 form. [pairs]
+
+    n^2 / 2 up to the window W, then n W - W^2 / 2: each query sees at most W keys.
+
+    >>> causal_pairs(4096)
+    8388608.0
+    >>> causal_pairs(8192, window=4096)
+    25165824.0
+    """
+    if window is None or tokens <= window:
+        return tokens * tokens / 2
+    return tokens * window - window * window / 2

@@ -1,0 +1,94 @@
+"""`fit` as a document: verdict, memory term by term, sequences at each context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from roofcast.hwdb.units import show_percent
+from roofcast.reports.document import Document, Table, plain, table
+from roofcast.reports.numbers import GIB, billions, count, fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.fit import FitContext, FitResult
+
+GB = 1e9
+
+
+def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
+    """The page of `fit`."""
+    return Document(
+        command="fit",
+        inputs=inputs,
+        result=result,
+        records=[
+            {"model": result.model, "gpu": result.gpu, "gpus": result.gpus, "fits": result.fits, **_record(row)}
+            for row in result.contexts
+        ],
+        lines=tuple(map(plain, _lines(result, inputs))),
+        tables=(_memory(result, inputs), _contexts(result)),
+        remarks=remarks,
+    )
+
+
+def _lines(result: FitResult, inputs: Mapping[str, Any]) -> list[str]:
+    on = result.gpu if result.gpus == 1 else f"{result.gpus} x {result.gpu}"
+    verdict = "fits" if result.fits else f"does not fit: {result.reason}"
+    weights, kv = inputs["weights"] or "as stored", inputs["kv"]
+    lines = [f"{result.model} on {on}: {verdict}", f"weights {weights}, KV cache {kv}, engine {inputs['engine']}"]
+    if result.memory.visible_bytes:
+        lines.append(
+            f"memory is nominal, as sold: {result.memory.total_bytes / GB:.2f} GB; "
+            f"CUDA sees {result.memory.visible_bytes / GIB:.2f} GiB ({result.memory.visible_bytes / GB:.2f} GB)"
+        )
+    else:
+        lines.append(
+            f"memory is nominal, as sold: {result.memory.total_bytes / GB:.2f} GB; what CUDA sees is not known"
+        )
+    return lines
+
+
+def _memory(result: FitResult, inputs: Mapping[str, Any]) -> Table:
+    memory = result.memory
+    reserve = memory.total_bytes - memory.budget_bytes
+    rows = [
+        ("nominal memory", memory.total_bytes, "as sold, from the data sheet"),
+        (f"- reserve {show_percent(inputs['reserve'], 1)}", reserve, "--reserve"),
+        ("= budget", memory.budget_bytes, ""),
+        ("- weights", memory.weight_bytes, result.provenance["weight_bytes"]),
+        ("= KV cache", memory.kv_bytes, f"{count(result.kv_tokens)} tokens"),
+    ]
+    cells = [(name, fixed(size / GB, 1), fixed(size / GIB, 2), note) for name, size, note in rows]
+    per = "" if result.gpus == 1 else ", one GPU"
+    return table((f"memory{per}", "GB", "GiB", "from"), cells, left=(0, 3))
+
+
+def _contexts(result: FitResult) -> Table:
+    header = ("context", "KV GB/sequence", "sequences", "on visible memory", "prefill TFLOP", "attention")
+    return table(header, [_cells(row) for row in result.contexts], title=_crossover(result), left=())
+
+
+def _crossover(result: FitResult) -> str:
+    if result.crossover_tokens is None:
+        return ""
+    return (
+        f"attention costs as much as the {billions(result.non_embedding_parameters)} non-embedding parameters "
+        f"at {result.crossover_tokens:,} tokens"
+    )
+
+
+def _cells(row: FitContext) -> tuple[str, ...]:
+    return (
+        count(row.context),
+        fixed(row.kv_bytes_per_sequence / GB, 2),
+        count(row.max_sequences),
+        count(row.max_sequences_visible),
+        fixed(row.prefill_flops / 1e12, 1),
+        show_percent(row.attention_share),
+    )
+
+
+def _record(row: FitContext) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in type(row).__slots__}

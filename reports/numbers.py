@@ -1,0 +1,45 @@
+"""Numbers as people read them: the unit stands in the heading or beside the number."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GIB: Final = 2.0**30
+KIB: Final = 2.0**10
+NOTHING: Final = "-"
+
+
+def fixed(value: float | None, digits: int) -> str:
+    """A number with so many decimals; more where rounding would leave less than two figures of it.
+
+    >>> fixed(8.578125, 2), fixed(0.00123, 1), fixed(0, 1), fixed(None, 1)
+    ('8.58', '0.0012', '0.0', '-')
+    """
+    if value is None:
+        return NOTHING
+    text = f"{value:.{digits}f}"
+    if value and abs(value) < 10.0**-digits:
+        return f"{value:.2g}"
+    return text
+
+
+def count(value: int | None) -> str:
+    """A count with separators.
+
+    >>> count(131072), count(None)
+    ('131,072', '-')
+    """
+    return NOTHING if value is None else f"{value:,}"
+
+
+def billions(value: float | None) -> str:
+    """Parameters as people say them.
+
+    >>> billions(8030261248), billions(134515008), billions(684489830400)
+    ('8.03B', '135M', '684.5B')
+    """
+    if value is None:
+        return NOTHING
+    if value >= 1e11:  # noqa: PLR2004
+        return f"{value / 1e9:.1f}B"
+    return f"{value / 1e9:.2f}B" if value >= 1e9 else f"{value / 1e6:.0f}M"  # noqa: PLR2004

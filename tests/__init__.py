@@ -1,0 +1,1 @@
+"""The tests of roofcast, one file a module."""

@@ -1,0 +1,63 @@
+"""What every test may count on: no token, no network by accident, a home of its own, the same examples in CI."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+UNWANTED = (
+    "HF_HUB_OFFLINE",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HUGGINGFACE_HUB_CACHE",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_HUB_CACHE",
+    "FORCE_COLOR",
+)
+
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# huggingface_hub reads these once, when it is imported: they are set before any test module is.
+for _name in UNWANTED:
+    os.environ.pop(_name, None)
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="roofcast-hf-")
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # the discard port: a test that forgets its own Hub is refused
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch behind `make golden`."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/golden and the outputs printed in README.md and docs/ instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether this run rewrites the golden files instead of comparing with them."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def repository() -> Path:
+    """Return the folder that holds pyproject.toml."""
+    return REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test an empty $ROOFCAST_HOME, plain text without colour, and an 80-column terminal."""
+    folder = tmp_path_factory.mktemp("roofcast-home")
+    monkeypatch.setenv("ROOFCAST_HOME", str(folder))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    return folder

@@ -1,0 +1,421 @@
+"""Headers of weight files: what is taken, what is refused, what counts as a parameter."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.folder import read_config, read_header, read_weights
+from roofcast.modelspec.stored import parameter_elements, quantisation_scale
+from roofcast.modelspec.strictjson import read_object
+from roofcast.modelspec.weights import (
+    DTYPE_BITS,
+    MAX_HEADER,
+    Tensor,
+    collect,
+    header_length,
+    parse_header,
+    parse_index,
+    pick,
+    summarise,
+)
+
+from tests.hub_server import framed, header, index, safetensors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIB_100 = (100_000_000_000).to_bytes(8, "little")
+
+
+def entry(**changes: Any) -> bytes:
+    """Return a header of one tensor, two by two bf16, with some of its fields changed."""
+    return json.dumps({"w": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8], **changes}}).encode()
+
+
+def entries(*spans: tuple[int, int]) -> bytes:
+    """Return a header of one-byte-element tensors at these places."""
+    return json.dumps(
+        {f"t{i}": {"dtype": "U8", "shape": [e - b], "data_offsets": [b, e]} for i, (b, e) in enumerate(spans)}
+    ).encode()
+
+
+def write(path: Path, data: bytes, size: int | None = None) -> Path:
+    """Write a file, sparse beyond its data where it is larger."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(data)
+        file.truncate(len(data) if size is None else size)
+    return path
+
+
+def model(folder: Path, tensors: dict[str, tuple[str, list[int]]], name: str = "model.safetensors") -> Path:
+    """Write a weight file that holds these tensors."""
+    made = safetensors(tensors)
+    return write(folder / name, made.start, made.size)
+
+
+def test_every_dtype_of_the_format_is_known() -> None:
+    """The table has the 22 dtypes of safetensors 0.8, and their widths are those in their names."""
+    assert len(DTYPE_BITS) == 22
+    assert all(DTYPE_BITS[f"{kind}{bits}"] == bits for kind in "IU" for bits in (8, 16, 32, 64))
+    assert [DTYPE_BITS[d] for d in ("F4", "F6_E2M3", "F8_E8M0", "BF16", "C64", "BOOL")] == [4, 6, 8, 16, 64, 8]
+
+
+@pytest.mark.parametrize("dtype", DTYPE_BITS)
+def test_a_header_of_any_dtype_is_read(dtype: str) -> None:
+    """Bytes of eight elements are the bits of the dtype."""
+    (tensor,) = parse_header(header({"w": (dtype, [2, 4])})[8:], "x")
+
+    assert (tensor.elements, tensor.bytes) == (8, DTYPE_BITS[dtype])
+
+
+def test_scalars_and_empty_tensors_are_tensors() -> None:
+    """A tensor without dimensions has one element, one with a dimension of 0 has none."""
+    tensors = parse_header(header({"empty": ("F32", [0, 7]), "scalar": ("F32", [])})[8:], "x")
+
+    assert {t.name: t.elements for t in tensors} == {"empty": 0, "scalar": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(b"{not json", "header: not JSON", id="not JSON"),
+        pytest.param(b"", "it is empty", id="empty"),
+        pytest.param(b"[1, 2]", "holds a list", id="a list"),
+        pytest.param(b'{"w": 3}', "'w' is a number", id="tensor is a number"),
+        pytest.param(b'{"w": null}', "'w' is null", id="tensor is null"),
+        pytest.param(b'{"w": {}, "w": {}}', "key 'w' occurs twice", id="a name twice"),
+        pytest.param(b'{"__metadata__": []}', "__metadata__ is a list", id="metadata is a list"),
+        pytest.param(b"\xff{}", "not UTF-8", id="not UTF-8"),
+        pytest.param(b'{"w": ' + b"[" * 100_000, "nested too deeply", id="nesting bomb"),
+        pytest.param(entry(data_offsets=None), "data_offsets of tensor 'w'", id="no offsets"),
+        pytest.param(entry(data_offsets=[0]), "data_offsets of tensor 'w'", id="one offset"),
+        pytest.param(entry(data_offsets=[8, 0]), "data_offsets of tensor 'w'", id="end before begin"),
+        pytest.param(entry(data_offsets=[-8, 0]), "data_offsets of tensor 'w'", id="negative"),
+        pytest.param(entry(data_offsets=[0.0, 8.0]), "data_offsets of tensor 'w'", id="fractions"),
+        pytest.param(entry(data_offsets=[False, 8]), "data_offsets of tensor 'w'", id="a bool"),
+        pytest.param(entry(dtype="F7"), "dtype 'F7'; known: ", id="unknown dtype"),
+        pytest.param(entry(dtype=None), "dtype null", id="no dtype"),
+        pytest.param(entry(shape=None), "shape of tensor 'w'", id="no shape"),
+        pytest.param(entry(shape=[-2, 2]), "shape of tensor 'w'", id="negative size"),
+        pytest.param(entry(shape=["2", 2]), "shape of tensor 'w'", id="size is a string"),
+        pytest.param(entry(shape=[1] * 65), "shape of tensor 'w'", id="65 dimensions"),
+        pytest.param(entry(shape=[10**30]), "shape of tensor 'w'", id="size beyond any file"),
+        pytest.param(entry(shape=[3, 2]), "has 8 bytes of data, but BF16 [3, 2] needs 12", id="shape against offsets"),
+        pytest.param(entry(dtype="F4", shape=[3]), "does not fill whole bytes", id="half a byte"),
+        pytest.param(entry(data_offsets=[4, 12]), "leaves a hole", id="hole at the start"),
+        pytest.param(entries((0, 4), (6, 8)), "'t1' starts at byte 6 and leaves a hole", id="hole"),
+        pytest.param(entries((0, 4), (2, 6)), "'t1' starts at byte 2 and overlaps", id="overlap"),
+    ],
+)
+def test_a_broken_header_is_refused_by_name(text: bytes, says: str) -> None:
+    """Each thing that a header can have wrong is malformed input, in one line that names file and tensor."""
+    with pytest.raises(MalformedModelError) as caught:
+        parse_header(text, "model.safetensors")
+
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("model.safetensors")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "says"),
+    [
+        pytest.param(b"", 0, "0 bytes", id="empty"),
+        pytest.param(b"\1\2", 2, "2 bytes", id="two bytes"),
+        pytest.param(GIB_100, 20, "its header claims 100,000,000,000 bytes", id="100 GB"),
+        pytest.param(b"\xff" * 8, None, "its header claims", id="16 EB"),
+        pytest.param((5000).to_bytes(8, "little"), 100, "cut short: 100 bytes, but its header", id="cut short"),
+    ],
+)
+def test_an_impossible_length_is_refused_before_anything_is_read(start: bytes, size: int | None, says: str) -> None:
+    """The length in front is checked against the format's limit and the file's size."""
+    with pytest.raises(MalformedModelError, match=says):
+        header_length(start, "model.safetensors", size)
+
+
+def test_the_longest_header_of_the_format_is_allowed() -> None:
+    """A header of 100 MB is the last that the format allows."""
+    assert header_length(MAX_HEADER.to_bytes(8, "little"), "x", None) == MAX_HEADER
+
+
+def test_a_clone_without_git_lfs_says_so() -> None:
+    """The pointer file of Git LFS is an absent file, not a broken one."""
+    with pytest.raises(UndeterminedModelError, match="git lfs pull"):
+        header_length(b"version https://git-lfs.github.com/spec/v1", "model.safetensors", 130)
+
+
+@pytest.mark.parametrize("missing", [1, 7])
+def test_a_file_cut_short_in_its_data_is_refused(tmp_path: Path, missing: int) -> None:
+    """A download that stopped in the data is malformed, though its header is whole."""
+    made = safetensors({"w": ("BF16", [2, 2])})
+    path = write(tmp_path / "model.safetensors", made.start, made.size - missing)
+
+    with pytest.raises(MalformedModelError, match=f"{8 - missing} bytes of data, but its header describes 8"):
+        read_header(path, "x")
+
+
+def test_a_header_kept_without_its_data_is_read(tmp_path: Path) -> None:
+    """A file of nothing but its header still tells what the weights are."""
+    path = write(tmp_path / "model.safetensors", header({"w": ("BF16", [2, 2])}))
+
+    assert read_header(path, "x") == (Tensor("w", "BF16", (2, 2)),)
+
+
+def test_data_that_no_tensor_describes_is_refused(tmp_path: Path) -> None:
+    """A file longer than its header says has been overwritten."""
+    path = write(tmp_path / "model.safetensors", header({"w": ("BF16", [2, 2])}), 1000)
+
+    with pytest.raises(MalformedModelError, match="cut short or overwritten"):
+        read_header(path, "x")
+
+
+def test_shards_add_up(tmp_path: Path) -> None:
+    """Elements by dtype and bytes are those of all shards together."""
+    model(tmp_path, {"a": ("BF16", [3, 5])}, "model-1.safetensors")
+    model(tmp_path, {"b": ("F32", [7]), "c": ("BF16", [1])}, "model-2.safetensors")
+    weight_map = {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "model-2.safetensors"}
+    write(tmp_path / "model.safetensors.index.json", index(weight_map))
+
+    weights, problem = read_weights(tmp_path, "x")
+
+    assert weights is not None
+    assert (weights.elements, weights.bytes, weights.files) == ({"BF16": 16, "F32": 7}, 60, 2)
+    assert (weights.origin, problem) == ("headers", None)
+
+
+def test_the_index_decides_what_belongs_to_the_model(tmp_path: Path) -> None:
+    """Consolidated files beside the index's shards are a second copy and are not counted."""
+    model(tmp_path, {"a": ("BF16", [4])}, "model-1.safetensors")
+    model(tmp_path, {"x": ("BF16", [4])}, "consolidated.safetensors")
+    write(tmp_path / "model.safetensors.index.json", index({"a": "model-1.safetensors"}))
+
+    weights, _ = read_weights(tmp_path, "x")
+
+    assert weights is not None
+    assert weights.bytes == 8
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    """A shard that the index names and the folder lacks leaves the answer undetermined."""
+    write(tmp_path / "model.safetensors.index.json", index({"a": "model-2.safetensors"}))
+
+    with pytest.raises(UndeterminedModelError, match=r"missing shard 'model-2\.safetensors'"):
+        read_weights(tmp_path, "x")
+
+
+def test_a_numbered_shard_is_missed_without_an_index() -> None:
+    """The names of numbered files tell how many there must be."""
+    with pytest.raises(UndeterminedModelError, match=r"missing shard 'm-00002-of-00003\.safetensors'"):
+        pick(["m-00001-of-00003.safetensors", "m-00003-of-00003.safetensors"], "x")
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (["config.json", "pytorch_model.bin"], ()),
+        (["gptq-4bit.safetensors", "adapter_model.safetensors"], ("gptq-4bit.safetensors",)),
+        (["consolidated.safetensors"], ("consolidated.safetensors",)),
+        (["a.safetensors", "b.safetensors", "sub/c.safetensors"], ("a.safetensors", "b.safetensors")),
+    ],
+)
+def test_files_without_an_index_are_chosen_by_name(names: list[str], chosen: tuple[str, ...]) -> None:
+    """Whatever lies in the folder is the model, but adapters and second copies are not."""
+    assert pick(names, "x") == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(b"<html>", "HTML page", id="HTML"),
+        pytest.param(b"[]", "holds a list", id="a list"),
+        pytest.param(b"{}", "weight_map holds nothing", id="no map"),
+        pytest.param(b'{"weight_map": {}}', "weight_map holds nothing", id="empty map"),
+        pytest.param(b'{"weight_map": ["a"]}', "weight_map holds a list", id="map is a list"),
+        pytest.param(b'{"weight_map": {"a": 1}}', "'a' is in a number", id="file is a number"),
+        pytest.param(index({"a": "../m.safetensors"}), "relative name", id="outside the folder"),
+        pytest.param(index({"a": "/etc/m.safetensors"}), "relative name", id="absolute"),
+        pytest.param(index({"a": "sub\\..\\m.safetensors"}), "relative name", id="backslashes"),
+        pytest.param(index({"a": "passwd"}), "relative name", id="another kind of file"),
+    ],
+)
+def test_a_broken_index_is_refused(text: bytes, says: str) -> None:
+    """An index maps every tensor to a file inside its own folder, or is malformed."""
+    with pytest.raises(MalformedModelError, match=says):
+        parse_index(text, "model.safetensors.index.json")
+
+
+@pytest.mark.parametrize(
+    ("shards", "weight_map", "says"),
+    [
+        pytest.param({"1": ["a"], "2": ["a"]}, None, "'a' is in two files, '1' and '2'", id="twice"),
+        pytest.param({"1": ["a"]}, {"a": "1", "b": "1"}, "'b' is in '1', which does not hold it", id="in no shard"),
+        pytest.param({"1": ["a"], "2": ["b"]}, {"a": "2", "b": "2"}, "'a' is in '2', which does not", id="elsewhere"),
+        pytest.param({"1": []}, None, "hold no tensor", id="nothing"),
+    ],
+)
+def test_shards_must_agree_with_each_other_and_the_index(
+    shards: dict[str, list[str]], weight_map: dict[str, str] | None, says: str
+) -> None:
+    """A tensor is in one file, the one that the index names."""
+    with pytest.raises(MalformedModelError, match=says):
+        collect({f: tuple(Tensor(n, "U8", (1,)) for n in names) for f, names in shards.items()}, "x", weight_map)
+
+
+def test_a_folder_of_pickles_says_that_they_are_not_read(tmp_path: Path) -> None:
+    """Weight files in another format are no silence."""
+    write(tmp_path / "pytorch_model.bin", b"PK")
+
+    weights, problem = read_weights(tmp_path, "x")
+
+    assert weights is None
+    assert problem is not None
+    assert "pytorch_model.bin" in problem
+    write(tmp_path / "pytorch_model.bin", b"").unlink()
+    assert read_weights(tmp_path, "x") == (None, None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.mlp.down_proj.weight_scale_inv",
+        "model.layers.0.mlp.down_proj.weight_scale",
+        "model.layers.0.mlp.down_proj.weight_scale_2",
+        "model.layers.0.mlp.down_proj.weight_global_scale",
+        "model.layers.0.mlp.down_proj.input_scale",
+        "model.layers.0.mlp.down_proj.weight_zero_point",
+        "model.layers.0.mlp.down_proj.weight_shape",
+        "model.layers.0.mlp.experts.w13_weight_scale",
+        "model.layers.0.mlp.experts.gate_up_proj_scale_inv",
+        "model.layers.0.mlp.experts.gate_up_proj_scales",
+        "model.layers.0.self_attn.k_scale",
+        "model.layers.0.self_attn.q_proj.scales",
+        "model.layers.0.self_attn.q_proj.qzeros",
+        "model.layers.0.self_attn.q_proj.g_idx",
+        "model.layers.0.self_attn.q_proj.pre_quant_scale",
+        "model.layers.0.self_attn.q_proj.weight.absmax",
+        "model.layers.0.self_attn.q_proj.weight.nested_quant_map",
+        "model.layers.0.self_attn.q_proj.weight.quant_state.bitsandbytes__nf4",
+        "scales",
+    ],
+)
+def test_what_a_quantiser_adds_is_a_scale(name: str) -> None:
+    """Scales, zero points and orders of every common quantiser are recognised by the end of their names."""
+    assert quantisation_scale(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.attn.norm.scale",
+        "model.layers.0.mlp.gate.e_score_correction_bias",
+        "model.layers.0.router.per_expert_scale",
+        "logit_scale",
+        "model.layers.0.layer_scalar",
+        "model.norm.scale_shift_table",
+    ],
+)
+def test_what_is_trained_is_no_scale(name: str) -> None:
+    """Weights whose names merely sound like scales stay parameters."""
+    assert not quantisation_scale(name)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "count"),
+    [
+        pytest.param({"w.weight": ("BF16", [4, 4]), "w.bias": ("F32", [4])}, 20, id="plain"),
+        pytest.param({"w.weight": ("F8_E4M3", [4, 4]), "w.weight_scale_inv": ("F32", [1])}, 16, id="fp8"),
+        pytest.param({"w.weight": ("F8_E4M3", [4, 4]), "w.scale": ("F8_E8M0", [1])}, 16, id="e8m0"),
+        pytest.param({"w.weight": ("F8_E4M3", [4, 4]), "w.scale": ("F32", [1])}, 16, id="scale beside a weight"),
+        pytest.param({"norm.scale": ("F32", [4])}, 4, id="a norm's scale"),
+        pytest.param({"w.weight": ("I8", [4, 4]), "w.weight_scale": ("BF16", [4])}, 16, id="int8"),
+        pytest.param({"w.qweight": ("I32", [4, 4]), "w.scales": ("F16", [4])}, None, id="GPTQ"),
+        pytest.param({"w.weight_packed": ("U8", [4, 2]), "n.weight": ("BF16", [4])}, None, id="nvfp4 packed"),
+        pytest.param({"e_blocks": ("U8", [4, 2]), "e_scales": ("U8", [4])}, None, id="mxfp4 blocks"),
+        pytest.param({"w.weight": ("F4", [4, 4]), "w.scale": ("F8_E8M0", [1])}, 16, id="F4 elements are parameters"),
+        pytest.param(
+            {"w.weight": ("U32", [4, 2]), "w.scales": ("BF16", [4]), "w.biases": ("BF16", [4])}, None, id="MLX"
+        ),
+        pytest.param({"h.attn.bias": ("F32", [1, 1, 9, 9]), "h.attn.c_attn.bias": ("F32", [3])}, 3, id="causal mask"),
+        pytest.param({"h.rotary_emb.inv_freq": ("F32", [8]), "h.w": ("F32", [2])}, 2, id="rotary table"),
+        pytest.param({"position_ids": ("I64", [512]), "m": ("BOOL", [3]), "w": ("F32", [2])}, 2, id="counters"),
+    ],
+)
+def test_parameters_are_counted_where_the_files_tell(
+    tensors: dict[str, tuple[str, list[int]]], count: int | None
+) -> None:
+    """What is no scale and no mask is a parameter; packed integers do not tell, and are not guessed."""
+    held = tuple(Tensor(n, d, tuple(s)) for n, (d, s) in tensors.items())
+
+    assert parameter_elements(collect({"model.safetensors": held}, "x")) == count
+
+
+@pytest.mark.parametrize(
+    ("elements", "scales", "count"),
+    [
+        ({"BF16": 100, "F32": 5}, None, 105),
+        ({"BF16": 100, "I64": 5}, None, 100),
+        ({"BF16": 100, "F8_E4M3": 900, "F32": 7}, None, None),
+        ({"BF16": 100, "F8_E4M3": 900, "F32": 7}, 7, 1000),
+        ({"BF16": 100, "I32": 900}, 0, None),
+    ],
+)
+def test_a_summary_tells_parameters_where_no_scale_can_hide(
+    elements: dict[str, int], scales: int | None, count: int | None
+) -> None:
+    """Of a quantised checkpoint the summary alone does not say how many elements are scales."""
+    assert parameter_elements(summarise(elements, "hub summary"), scales=scales) == count
+
+
+@pytest.mark.parametrize("elements", [{"F7": 3}, {"BF16": -1}, {"BF16": True}])
+def test_an_impossible_summary_is_refused(elements: dict[str, int]) -> None:
+    """Counts are whole numbers of known dtypes."""
+    with pytest.raises(MalformedModelError, match="hub summary"):
+        summarise(elements, "hub summary")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(b"{", "not JSON", id="not JSON"),
+        pytest.param(b"<!DOCTYPE html>", "HTML page", id="HTML"),
+        pytest.param(b"[]", "holds a list", id="a list"),
+        pytest.param(b"3", "holds a number", id="a number"),
+        pytest.param(b"null", "holds null", id="null"),
+        pytest.param(b" \n", "it is empty", id="empty"),
+        pytest.param(b'{"a": "\xff"}', "not UTF-8", id="not UTF-8"),
+        pytest.param(b'{"a": 1, "a": 2}', "'a' occurs twice", id="a key twice"),
+        pytest.param(b'{"a": ' + b"9" * 5000 + b"}", "not JSON", id="a number of 5000 digits"),
+        pytest.param(b"[" * 100_000, "nested too deeply", id="nesting bomb"),
+        pytest.param(b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull", id="Git LFS pointer"),
+        pytest.param(b'{"a": "' + b" " * 10_000_000 + b'"}', "larger than 10 MB", id="huge"),
+    ],
+)
+def test_a_broken_config_is_refused(tmp_path: Path, text: bytes, says: str) -> None:
+    """A config.json that is no JSON object is malformed, in one line that names it."""
+    with pytest.raises(MalformedModelError) as caught:
+        read_config(write(tmp_path / "config.json", text), "x/config.json")
+
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("x/config.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_published_oddities_of_configs_are_taken() -> None:
+    """NaN and Infinity, a byte order mark and a key repeated with the same value do no harm."""
+    found = read_object(b'\xef\xbb\xbf{"a": Infinity, "b": 1, "b": 1}', "x")
+
+    assert found == {"a": float("inf"), "b": 1}
+
+
+def test_a_name_with_line_breaks_stays_on_one_line() -> None:
+    """What a stranger's file calls its tensors cannot break a message into lines."""
+    with pytest.raises(MalformedModelError) as caught:
+        parse_header(b'{"a\\nb": 1}', "x")
+
+    assert str(caught.value) == r"x: tensor 'a\nb' is a number; it must be an object"
