@@ -1,1 +1,1 @@
-"""roofcast.calculators."""
+"""Answers: models and accelerators turned into bytes, FLOP, sequences and verdicts."""

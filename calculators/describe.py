@@ -101,7 +101,7 @@ def describe(
         state_bytes=0,
         cache_bytes={str(c): whole(cache_bytes(spec, kv, c)) for c in contexts_of(model, contexts)},
     )
-    return result, model_remarks(model, weights)
+    return result, model_remarks(model, weights, contexts)
 
 
 def _facts(model: Model, weights: Format | None) -> list[Fact]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
 from roofcast.calculators.errors import UsageError
+from roofcast.modelspec.nearest import nearest
 
 # term as printed -> module and name of the function that counts it
 TERMS: Final[dict[str, tuple[str, str]]] = {
@@ -37,7 +37,7 @@ def explain(term: str) -> str:
         UsageError: no such term.
     """
     if term not in TERMS:
-        near = get_close_matches(term, TERMS, n=2)
+        near = nearest(term, TERMS)
         hint = f"; nearest: {', '.join(near)}" if near else ""
         raise UsageError(f"nothing to explain under {term!r}{hint}; terms: {', '.join(TERMS)}")
     module, path = TERMS[term]

@@ -143,7 +143,7 @@ def fit(
         gpu=machine.gpu,
         gpus=machine.count,
         fits=fits,
-        reason=None if fits else _reason(memory, rows),
+        reason=None if fits else _reason(memory, rows, _enough(model, machine, weight.value, kv, rows)),
         memory=memory,
         kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv, machine.count)),
         kv_tokens=tokens,
@@ -156,7 +156,7 @@ def fit(
         crossover_tokens=crossover_tokens(spec),
         provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": "config"},
     )
-    return result, model_remarks(model, weights) + _shard_remarks(model, machine)
+    return result, model_remarks(model, weights, contexts) + _shard_remarks(model, machine)
 
 
 def _memory(machine: Machine, weights: float) -> FitMemory:
@@ -201,22 +201,28 @@ def kv_tokens(model: Model, machine: Machine, room: float, kv: Format) -> int | 
     return max(0, math.floor((room - window_bytes(model.spec, kv, machine.count)) / per_token))
 
 
-def _reason(memory: FitMemory, rows: Sequence[FitContext]) -> str:
+def _reason(memory: FitMemory, rows: Sequence[FitContext], enough: int | None) -> str:
     """The first limit hit, and what would do."""
-    budget, weights = memory.budget_bytes / 1e9, memory.weight_bytes / 1e9
+    would = f"; it would fit on {enough} GPUs" if enough else ""
     if memory.kv_bytes <= 0:
-        need = memory.weight_bytes / (memory.budget_bytes or 1)
-        return (
-            f"the weights alone take {weights:.1f} GB of a budget of {budget:.1f} GB a GPU; they would fit on "
-            f"{math.ceil(need)} times as many GPUs, or in a format of fewer bits"
-        )
+        weights, budget = memory.weight_bytes / 1e9, memory.budget_bytes / 1e9
+        return f"the weights take {weights:.1f} GB of a GPU, its budget is {budget:.1f} GB{would}"
     short = next(row for row in rows if row.max_sequences < 1)
     good = [row.context for row in rows if row.max_sequences >= 1]
     most = f"; {max(good):,} tokens fit" if good else ""
     return (
-        f"one sequence of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 1e9:.1f} GB of cache, "
-        f"{memory.kv_bytes / 1e9:.1f} GB are left beside the weights{most}"
+        f"a sequence of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 1e9:.1f} GB of cache, "
+        f"{memory.kv_bytes / 1e9:.1f} GB are left beside the weights{most}{would}"
     )
+
+
+def _enough(model: Model, machine: Machine, weights: float, kv: Format, rows: Sequence[FitContext]) -> int | None:
+    """The smallest number of GPUs, sharing every layer, on which every context fits; None where no number does."""
+    heads = model.spec.layers[0].attention.query_heads
+    budget = machine.memory * (1 - machine.reserve)
+    longest = max(row.context for row in rows)
+    counts = (n for n in range(machine.count + 1, heads + 1) if heads % n == 0)
+    return next((n for n in counts if weights / n + cache_bytes(model.spec, kv, longest, n) <= budget), None)
 
 
 def _shard_remarks(model: Model, machine: Machine) -> Remarks:

@@ -111,7 +111,7 @@ def kv_model(
         provenance={key: value for key, value in provenance.items() if value},
         source=model.source,
     )
-    return row, _remarks(model, weights, contexts or ())
+    return row, model_remarks(model, weights, contexts)
 
 
 def _active(model: Model, counted: int | None) -> int | None:
@@ -120,22 +120,22 @@ def _active(model: Model, counted: int | None) -> int | None:
     return None if counted is None else counted - (spec.parameters - spec.active_parameters)
 
 
-def model_remarks(model: Model, weights: Format | None) -> Remarks:
-    """What was assumed of a model's parameters and weights, whichever command asks."""
+def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] | None) -> Remarks:
+    """What was assumed of a model, whichever command asks; contexts asked beyond its maximum are warned of."""
     parameters, weight = model.parameters, model.weight_bytes(weights)
     problem = model.files_problem
     return remarks(
         [f"{model.name}: {problem}" if problem else None, parameters.assumption, weight.assumption],
-        [parameters.warning, weight.warning],
+        [parameters.warning, weight.warning, _beyond(model, contexts or ())],
         [_which_count(model)],
     )
 
 
-def _remarks(model: Model, weights: Format | None, contexts: Sequence[int]) -> Remarks:
+def _beyond(model: Model, contexts: Sequence[int]) -> str | None:
     most = model.spec.max_context
-    beyond = [context for context in contexts if most is not None and context > most]
-    warning = f"{model.name}: context {max(beyond):,} is beyond the {most:,} that its config allows" if beyond else None
-    return model_remarks(model, weights) + remarks(warnings=[warning])
+    if most is None or max(contexts, default=0) <= most:
+        return None
+    return f"{model.name}: context {max(contexts):,} is beyond the {most:,} that its config allows"
 
 
 def _which_count(model: Model) -> str | None:
@@ -144,6 +144,6 @@ def _which_count(model: Model) -> str | None:
     if held is None or parameters is None or held == parameters or not model.spec.mtp_layers:
         return None
     return (
-        f"{model.name}: weights are the {held / 1e9:.1f}B parameters of the published files, which hold "
-        f"{model.spec.mtp_layers} multi-token-prediction layer(s) too; the decoder alone has {parameters / 1e9:.1f}B"
+        f"{model.name}: weights are the {held / 1e9:.1f}B parameters of the published files, multi-token prediction "
+        f"included; the decoder alone has {parameters / 1e9:.1f}B"
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.fit import FitResult
 
-_RULE: Final = re.compile(r"\s*(?P<what>[a-z_]+)\s*>=\s*(?P<least>[0-9][0-9kKmM]*)\s*(?:@\s*(?P<context>\S+))?\s*")
+_RULE: Final = r"\s*(?P<what>[a-z_]+)\s*>=\s*(?P<least>[0-9][0-9kKmM]*)\s*(?:@\s*(?P<context>\S+))?\s*"
 QUANTITIES: Final = ("sequences", "kv_tokens")
 
 
@@ -42,7 +42,7 @@ def parse_rule(text: str) -> Rule:
     >>> parse_rule("sequences>=100@4k")
     Rule(what='sequences', least=100, context=4096)
     """
-    match = _RULE.fullmatch(text)
+    match = re.fullmatch(_RULE, text)
     example = "write it like 'sequences>=100@4k' or 'kv_tokens>=400k'"
     if match is None or match["what"] not in QUANTITIES:
         raise UsageError(f"--require {text!r} is no rule; {example}")

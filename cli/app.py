@@ -32,7 +32,7 @@ _ClickError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c._
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version  # noqa: PLC0415 - only --version needs it
+        from importlib.metadata import version
 
         typer.echo(f"roofcast {version('roofcast')}")
         raise typer.Exit
@@ -84,5 +84,7 @@ def _report(error: Exception) -> int:
         complain(f"{message} (roofcast --help lists commands and options)")
         return BAD_INPUT
     code = exit_code(error)
-    complain(str(error) if code is not None else f"internal error, {type(error).__name__}: {error}; --debug shows where")
+    complain(
+        str(error) if code is not None else f"internal error, {type(error).__name__}: {error}; --debug shows where"
+    )
     return UNDETERMINED if code is None else code

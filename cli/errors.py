@@ -1,6 +1,6 @@
 """From what went wrong to one line on stderr and an exit code.
 
-    0 ok    1 a gate failed    2 bad usage or malformed input    3 undetermined    130 interrupted
+0 ok    1 a gate failed    2 bad usage or malformed input    3 undetermined    130 interrupted
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ def fit(
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
-    """Memory budget term by term, most sequences at each context, prefill FLOP."""
+    """Memory, and how many sequences fit.
+
+    The budget term by term, the most sequences at each context, prefill FLOP.
+    """
     explain_or(explain, model)
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.fit import Machine
@@ -53,7 +56,9 @@ def fit(
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = sorted({*(contexts or ()), *(r.context for r in rules if r.context)}) if contexts or rules else None
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
-    doubt = None if accelerator.verified("memory") else f"{accelerator.id}: its memory is recalled, not read in a source"
+    doubt = (
+        None if accelerator.verified("memory") else f"{accelerator.id}: its memory is recalled, not read in a source"
+    )
     said += remarks([doubt], notes=[match.alias_note])
     inputs = {
         "model": model,

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def gpus(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="Ids, aliases or driver names.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME...]", help="Ids, aliases or driver names.")
+    ] = None,
     local: Annotated[bool, typer.Option("--local", help="The accelerators of this machine.")] = False,
     format: options.Format = None,
     out: options.Out = None,
@@ -23,7 +25,7 @@ def gpus(
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
-    """Specifications and ridge points (FLOP/byte) for each format."""
+    """Specifications and ridge points (FLOP/byte)."""
     explain_or(explain)
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.gpus import gpu_rows
@@ -58,7 +60,7 @@ def gpus(
 
 
 def _local() -> list[tuple[str, float | None]]:
-    """This machine's devices by driver name."""
+    """Devices of this machine, by driver name."""
     from roofcast.hwdb.local import local_accelerators
 
     devices = local_accelerators()

@@ -21,7 +21,7 @@ def kv(
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
-    """KV bytes a token, cache at a context, weights, attention kind: one row a model."""
+    """KV cache and weights: one row a model."""
     explain_or(explain, models)
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.kv import KvModel, kv_model

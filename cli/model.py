@@ -19,7 +19,10 @@ def model(
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
-    """Every architecture fact with its provenance, the layer map, parameters by component."""
+    """Architecture facts with their provenance.
+
+    Also the layer map and the parameters by component.
+    """
     explain_or(explain, model)
     from roofcast.calculators.describe import describe
     from roofcast.modelspec.formats import find_format

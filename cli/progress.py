@@ -21,8 +21,8 @@ class ShardProgress:
 
     def start(self, total: int) -> None:
         """Opens the bar; rich is imported only now, since most models need none."""
-        from rich.console import Console  # noqa: PLC0415
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),

@@ -14,7 +14,7 @@ def schema(
     command: Annotated[str, typer.Argument(metavar="COMMAND", help="kv, model, gpus or fit.")],
     debug: options.Debug = False,
 ) -> None:
-    """The JSON Schema of a command's output."""
+    """JSON Schema of a command's output."""
     import json
 
     from roofcast.reports.schema import RESULTS, json_schema

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +48,9 @@ def load(name: str, lookup: Lookup) -> Model:
     Raises:
         ModelError: what is wrong with it.
     """
-    from roofcast.cli.progress import shard_progress  # noqa: PLC0415 - commands import what they use
-    from roofcast.modelspec.model import load_model  # noqa: PLC0415
-    from roofcast.modelspec.source import resolve  # noqa: PLC0415
+    from roofcast.cli.progress import shard_progress
+    from roofcast.modelspec.model import load_model
+    from roofcast.modelspec.source import resolve
 
     with shard_progress(name) as progress:
         checkpoint = resolve(name, revision=lookup.revision, offline=lookup.offline, progress=progress)
@@ -80,17 +79,17 @@ def present(document: Document, output: Output) -> None:
         StrictError: something was assumed.
         UsageError: the file cannot be written, or its ending names no format.
     """
-    from roofcast.reports.outputs import OUTPUTS  # noqa: PLC0415
+    from roofcast.reports.outputs import OUTPUTS
 
     if output.strict and document.remarks.assumptions:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
     name = _format_name(output)
     if output.out is not None:
         _write(Path(output.out), OUTPUTS[name](document))
-    elif name == "text" and sys.stdout.isatty():
-        from roofcast.reports.text import render_text  # noqa: PLC0415
+    elif name == "text" and _shows_styles():
+        from roofcast.reports.text import BOLD, render_text
 
-        sys.stdout.write(render_text(document, terminal=True))
+        sys.stdout.write(render_text(document, style=BOLD))
     else:
         sys.stdout.write(OUTPUTS[name](document))
     if name in {"json", "csv"}:
@@ -119,7 +118,7 @@ def explain_or(term: str | None, *needed: object) -> None:
         UsageError: the term is unknown, or MODEL is missing.
     """
     if term is not None:
-        from roofcast.calculators.explain import explain  # noqa: PLC0415
+        from roofcast.calculators.explain import explain
 
         typer.echo(explain(term))
         raise typer.Exit
@@ -127,8 +126,13 @@ def explain_or(term: str | None, *needed: object) -> None:
         raise UsageError("MODEL is missing; give a catalogue name such as llama-3.1-8b, a folder, or org/name")
 
 
+def _shows_styles() -> bool:
+    """Whether stdout is a terminal that shows bold text; NO_COLOR and TERM=dumb are honoured."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def _format_name(output: Output) -> str:
-    from roofcast.reports.outputs import ENDINGS  # noqa: PLC0415
+    from roofcast.reports.outputs import ENDINGS
 
     if output.format is not None:
         return output.format.value
@@ -142,6 +146,8 @@ def _format_name(output: Output) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Writes the whole file or nothing: beside it first, then moved into place."""
+    import tempfile
+
     try:
         handle, beside = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
         try:

@@ -1,1 +1,1 @@
-"""roofcast.hwdb."""
+"""Accelerators: what vendors and drivers say, in SI units."""

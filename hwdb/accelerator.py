@@ -54,21 +54,12 @@ class NoPeakError(LookupError):
 
 
 def _quantity(unit: str) -> BeforeValidator:
-    def parse(value: object) -> object:
-        if value is None:
-            return None
-        # a bare number has no unit, and guessing one is how GB and GiB get mixed
-        return parse_quantity(value if isinstance(value, str) else str(value), unit)
-
-    return BeforeValidator(parse)
-
-
-def _whole(value: float) -> int:
-    return round(value)
+    # a bare number has no unit, and guessing one is how GB and GiB get mixed
+    return BeforeValidator(lambda value: parse_quantity(str(value), unit))
 
 
 V = TypeVar("V")
-Bytes = Annotated[int, BeforeValidator(_whole), _quantity("B"), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(lambda value: round(parse_quantity(str(value), "B"))), Field(gt=0)]
 BytesPerSecond = Annotated[float, _quantity("B/s"), Field(gt=0)]
 FlopPerSecond = Annotated[float, _quantity("FLOP/s"), Field(gt=0)]
 Hertz = Annotated[float, _quantity("Hz"), Field(gt=0)]
@@ -101,7 +92,7 @@ _Plain = PlainSerializer(dict)
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, defer_build=True)
 
 
 class Source(_Frozen):
@@ -177,7 +168,7 @@ class Accelerator(_Frozen):
     vendor: Text | None = None
     architecture: Text | None = None
     codename: Text | None = None
-    compute_capability: Annotated[str, BeforeValidator(str), Field(pattern=r"^[0-9]+\.[0-9]$")] | None = None
+    compute_capability: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]$")] | None = None
     release_year: Annotated[int, Field(ge=2000, le=2100)] | None = None
     confidence: Literal["high", "medium", "low"] | None = None
     aliases: tuple[Text, ...] = ()
@@ -257,6 +248,10 @@ class Accelerator(_Frozen):
 
         Raises:
             NoPeakError: no peak is stated for that format.
+
+        >>> from roofcast.hwdb.lookup import find_accelerator
+        >>> round(find_accelerator("h100-sxm").accelerator.ridge("bf16"), 1)  # 989.4e12 / 3350e9
+        295.3
         """
         if number_format not in self.peaks:
             self.peak(number_format)
@@ -267,7 +262,12 @@ class Accelerator(_Frozen):
         return {name: self.ridge(name) for name in self.peaks}
 
     def rated_peak(self, number_format: str) -> float | None:
-        """Recompute a peak [FLOP/s]: units x FLOP a clock and unit x clock; None where a factor is unknown."""
+        """Recompute a peak [FLOP/s]: units x FLOP a clock and unit x clock; None where a factor is unknown.
+
+        >>> from roofcast.hwdb.lookup import find_accelerator
+        >>> find_accelerator("h100-sxm").accelerator.rated_peak("bf16")  # 132 x 4096 x 1830 MHz
+        989429760000000.0
+        """
         units = self.matrix_engines or self.sm_count
         clock = self.clocks.get(number_format, self.clock)
         per_clock = self.flop_per_clock.get(number_format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from roofcast.hwdb.accelerator import Accelerator, Flags, Pcie, ScaleUp, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
@@ -86,16 +87,31 @@ def read_yaml(path: Path, text: str | None = None) -> dict[str, Any]:
 
     content = read_text(path) if text is None else text
     try:
-        fields = yaml.load(content, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(content)
+        document = loader.get_single_node()
+        _refuse_twice(document)
+        fields = loader.construct_document(document) if document else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-99-99
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise AcceleratorFileError(f"{path}: not YAML{where}: {problem}") from error
+        raise AcceleratorFileError(f"{path}: not readable as YAML{where}: {problem}") from error
     if not isinstance(fields, dict):
         kind = "empty" if fields is None else f"a {type(fields).__name__}"
         raise AcceleratorFileError(f"{path}: is {kind}; it must map fields such as id, name, memory to values")
     return fields
+
+
+def _refuse_twice(node: Any) -> None:  # noqa: ANN401 - PyYAML's nodes have no types
+    """Refuse a field that is given twice: YAML would silently take the last."""
+    if isinstance(node.value if node else None, list):
+        pairs = [item for item in node.value if isinstance(item, tuple)]
+        names = [str(key.value) for key, _ in pairs]
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise ValueError(f"{name!r} is given twice, again in line {pairs[position][0].start_mark.line + 1}")
+        for item in node.value:
+            _refuse_twice(item[1] if isinstance(item, tuple) else item)
 
 
 def read_accelerator(path: Path, text: str | None = None) -> Accelerator:
@@ -125,17 +141,17 @@ def _all_problems(error: ValidationError) -> str:
 
 
 def _problem(detail: ErrorDetails) -> str:
-    # int positions in lists read better counted from 1, as people count
-    place = ".".join(str(p + 1) if isinstance(p, int) else str(p) for p in detail["loc"] if p != "[key]")
-    cause = detail.get("ctx", {}).get("error")
-    phrases = {
-        "missing": "is missing",
-        "extra_forbidden": f"is not a field{_nearest_field(detail)}",
-        "value_error": str(cause),
+    # positions in lists read better counted from 1, as people count
+    place = ".".join(str(part + 1) if isinstance(part, int) else part for part in detail["loc"])
+    said = re.sub(r"^(Input|String|Tuple|Dictionary) should ", "", detail["msg"])
+    said = re.sub(r"dictionary( or instance of \w+)?", "mapping", said).replace("tuple", "list")
+    phrases: dict[str, Callable[[], str]] = {
+        "invalid_key": lambda: f"{detail['loc'][-1]} is not a field",
+        "missing": lambda: f"{place} is missing",
+        "extra_forbidden": lambda: f"{place} is not a field{_nearest_field(detail)}",
+        "value_error": lambda: f"{place}: {detail['ctx']['error']}".removeprefix(": "),
     }
-    said = detail["msg"].removeprefix("Input should ").removeprefix("Value error, ")
-    phrase = phrases.get(detail["type"], f"is {_short(detail['input'])}; it should {said}")
-    return f"{place} {phrase}" if detail["type"] != "value_error" else f"{place}: {phrase}".removeprefix(": ")
+    return phrases.get(detail["type"], lambda: f"{place} is {_short(detail['input'])}; it should {said}")()
 
 
 def _nearest_field(detail: ErrorDetails) -> str:

@@ -79,10 +79,19 @@ def parse_quantity(text: str, unit: str) -> float:
     factor = UNITS[unit].get(match["unit"])
     if factor is None:
         raise UnitError(_unknown_unit(text, match["unit"], unit))
-    value = float(match["number"].replace(",", "")) * factor
+    value = _scaled(match["number"].replace(",", ""), factor)
     if not math.isfinite(value):
         raise UnitError(f"{text!r} is too large; write it like {_EXAMPLES[unit]!r}")
     return value
+
+
+def _scaled(number: str, factor: float) -> float:
+    """Multiply, rounding once: 66.9 T is 66.9e12 and not 66.9 * 1e12, which ends in .01."""
+    exponent = round(math.log10(factor))
+    if factor != float(f"1e{exponent}"):
+        return float(number) * factor
+    mantissa, _, own = number.lower().partition("e")
+    return float(f"{mantissa}e{exponent + int((own or '0')[:6])}")
 
 
 def _unknown_unit(text: str, written: str, unit: str) -> str:

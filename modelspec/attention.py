@@ -15,18 +15,33 @@ class Attention(Protocol):
     """What the rest of roofcast asks of an attention kind."""
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Name of the kind, as people say it."""
+
     @property
-    def query_heads(self) -> int: ...
+    def query_heads(self) -> int:
+        """Heads of Q."""
+
     @property
-    def published_kv_heads(self) -> int: ...
+    def published_kv_heads(self) -> int:
+        """KV heads as the config states them."""
+
     @property
-    def window(self) -> int | None: ...
+    def window(self) -> int | None:
+        """Keys a query sees at most; None is all. [token]"""
+
     @property
-    def elements_per_token(self) -> int: ...
-    def parameters(self, hidden: int) -> int: ...
-    def prefill_flops(self, tokens: float) -> float: ...
-    def shard(self, tp: int) -> int: ...
+    def elements_per_token(self) -> int:
+        """Elements cached a token a layer. [element]"""
+
+    def parameters(self, hidden: int) -> int:
+        """Weights and biases of one layer. [parameter]"""
+
+    def prefill_flops(self, tokens: float) -> float:
+        """FLOP of scores and values over a causal prompt. [FLOP]"""
+
+    def shard(self, tp: int) -> int:
+        """Elements cached a token on each of `tp` devices. [element]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +200,7 @@ class LatentAttention:
         return self.elements_per_token
 
 
-KINDS: Final[dict[str, type[GroupedAttention] | type[LatentAttention]]] = {
+KINDS: Final[dict[str, type[GroupedAttention | LatentAttention]]] = {
     "grouped": GroupedAttention,
     "latent": LatentAttention,
 }

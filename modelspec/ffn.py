@@ -10,13 +10,20 @@ class FeedForward(Protocol):
     """What the rest of roofcast asks of a feed-forward kind."""
 
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Kind and width, as people say it."""
+
     @property
-    def parameters(self) -> int: ...
+    def parameters(self) -> int:
+        """All parameters of one layer. [parameter]"""
+
     @property
-    def active_parameters(self) -> int: ...
+    def active_parameters(self) -> int:
+        """Those that work on one token. [parameter]"""
+
     @property
-    def expert_parameters(self) -> int: ...
+    def expert_parameters(self) -> int:
+        """Those of routed experts. [parameter]"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,6 @@ def find_format(name: str) -> Format:
     key = name.strip().lower()
     if key in FORMATS:
         return FORMATS[key]
-    near = get_close_matches(key, FORMATS, n=2)
+    near = nearest(key, FORMATS)
     hint = f"nearest: {', '.join(near)}; " if near else ""
     raise UnknownFormatError(f"no format {name!r}; {hint}known: {', '.join(FORMATS)}")

@@ -64,7 +64,8 @@ INERT: Final = frozenset({
     "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose",
 })  # fmt: skip
 
-_INERT_WORDS: Final = re.compile(
+# plain strings: re compiles and keeps them on first use, and a config of the catalogue never needs them
+_INERT_WORDS: Final = (
     r"_token|dropout|pdrop|initializer|init_std|_eps$|epsilon|rope|rotary|router_|_loss|aux_|scal(e|ing)|topk_group|"
     r"topk_method|n_group|scoring|softcap|use_cache|output_|transformers|version|template|name_or_path|auto_map|"
     r"architectures|pretraining_tp|^fp16$|^bf16$|^fp32|flash|fused|multiplier|mup_|tokenizer|prefix|summary|"
@@ -73,7 +74,7 @@ _INERT_WORDS: Final = re.compile(
     r"torchscript|no_repeat|early_stopping|diversity|penalty|logits|bad_words|attentions$|hidden_states$"
 )
 
-_SHAPING_WORDS: Final = re.compile(
+_SHAPING_WORDS: Final = (
     r"window|sliding|swa_|chunk|sparse|mamba|ssm|rwkv|conv_|linear_|lightning|delta|recurrent|lora_|_rank|compress|"
     r"index_|cross_attention|shared|layer_types|block_type|pattern|expert|moe|kv_|_kv|nextn|mtp|latent|altup|laurel|"
     r"per_layer|hash|no_op|block_configs|encoder|num_.*(head|layer)|n_(head|layer)|_config$|zero_|global_"
@@ -103,6 +104,6 @@ def not_understood(config: Mapping[str, Any], *, known_class: bool) -> tuple[str
     strange = [
         key
         for key, value in config.items()
-        if not (key in UNDERSTOOD or key in INERT or is_off(value) or _INERT_WORDS.search(key))
+        if not (key in UNDERSTOOD or key in INERT or is_off(value) or re.search(_INERT_WORDS, key))
     ]
-    return tuple(key for key in strange if not known_class or _SHAPING_WORDS.search(key))
+    return tuple(key for key in strange if not known_class or re.search(_SHAPING_WORDS, key))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FOLDER: Final = Path(__file__).parent / "catalogue"
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")  # no path, and no longer than a file may be named
+_NAME: Final = r"[a-z0-9][a-z0-9._-]{0,99}"  # no path, and no longer than a file may be named
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def find_known(name: str) -> KnownModel | None:
     """
     wanted = name.lower()
     path = FOLDER / f"{wanted}.json"
-    if _NAME.fullmatch(wanted) and path.is_file():
+    if re.fullmatch(_NAME, wanted) and path.is_file():
         return _entry(path.read_bytes())
     return next(_answering(wanted), None)
 
@@ -71,7 +72,7 @@ def nearest_names(name: str, n: int = 3) -> tuple[str, ...]:
     >>> nearest_names("meta-llama/llama-3.1-8bb", 1)
     ('llama-3.1-8b',)
     """
-    return tuple(get_close_matches(name.lower().rpartition("/")[2], known_names(), n, cutoff=0.5))
+    return tuple(nearest(name.lower().rpartition("/")[2], known_names(), n, cutoff=0.5))
 
 
 def _answering(repo: str) -> Iterator[KnownModel]:

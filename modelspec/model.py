@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.confirm import confirm_attention
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.spec import ModelSpec, build_spec
 from roofcast.modelspec.stored import parameter_elements
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
     from roofcast.modelspec.weights import WeightFiles
 
 ASSUMED_DTYPE: Final = FORMATS["bf16"]
-_LAYER: Final = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.")
-_MTP: Final = re.compile(r"(?:^|\.)(?:mtp|nextn)\w*\.")
+_LAYER: Final = r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\."  # plain strings: re compiles and keeps them on first use
+_MTP: Final = r"(?:^|\.)(?:mtp|nextn)\w*\."
 # the reference implementation keeps the router's correction bias as a buffer, the files hold it as a tensor
-_CORRECTION: Final = re.compile(r"\.(?:e_score_correction_bias|expert_bias)$")
+_CORRECTION: Final = r"\.(?:e_score_correction_bias|expert_bias)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,8 @@ class Model:
         if not self.spec.mtp_layers or self.files is not None:
             return None
         return (
-            f"{self.name}: weights are counted from config.json, without the {self.spec.mtp_layers} "
-            "multi-token-prediction layer(s) that the published files may hold too"
+            f"{self.name}: weights are counted from config.json; multi-token-prediction layers that the published "
+            f"files may hold too ({self.spec.mtp_layers}) are not in them"
         )
 
     def _decoder_elements(self) -> int | None:
@@ -142,6 +143,8 @@ def load_model(checkpoint: Checkpoint) -> Model:
     """
     try:
         spec = build_spec(checkpoint.config, counted_in_files=checkpoint.weights is not None)
+        if checkpoint.weights is not None and not spec.known_class:
+            confirm_attention(spec, checkpoint.weights)
     except (ValueError, LookupError) as error:
         raise type(error)(f"{checkpoint.source}: {error}") from error
     catalogued = checkpoint.weights is not None and checkpoint.weights.origin == "catalogue"
@@ -161,5 +164,5 @@ def _in_decoder(tensor: str, layers: int) -> bool:
     >>> _in_decoder("model.layers.61.eh_proj.weight", 61), _in_decoder("model.layers.60.mlp.gate.weight", 61)
     (False, True)
     """
-    match = _LAYER.search(tensor)
-    return not (_MTP.search(tensor) or _CORRECTION.search(tensor) or (match and int(match[1]) >= layers))
+    match = re.search(_LAYER, tensor)
+    return not (re.search(_MTP, tensor) or re.search(_CORRECTION, tensor) or (match and int(match[1]) >= layers))

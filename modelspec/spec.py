@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.config import Config, read_config
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.families import FAMILIES
 from roofcast.modelspec.layers import attention_layers, feed_forward_layers
+from roofcast.modelspec.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,7 +206,7 @@ def _quantization(raw: Mapping[str, Any]) -> str | None:
 def _unknown_class(config: Config) -> str:
     """Why a class that is not in the table cannot be counted from its config alone, and what would do."""
     what = f"model_type {config.model_type!r} is not known" if config.model_type else "config.json has no model_type"
-    near = get_close_matches(config.model_type, FAMILIES, n=2, cutoff=0.75)
+    near = nearest(config.model_type, FAMILIES, cutoff=0.75)
     hint = f" (nearest: {', '.join(near)})" if near else ""
     return f"{what}{hint}: its parameters cannot be counted from config.json alone; safetensors headers would tell"
 

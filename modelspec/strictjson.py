@@ -69,7 +69,7 @@ def quoted(text: str) -> str:
     r"""Quote a stranger's text for an error message: one line, ASCII, not too long.
 
     >>> print(quoted("a\nb"), quoted("x" * 100)[-5:])
-    'a\nb' xx...
+    'a\nb' x'...
     """
     shown = json.dumps(text)[1:-1].replace('\\"', '"')
     return f"'{shown}'" if len(shown) <= _SHOWN else f"'{shown[:_SHOWN]}'..."

@@ -144,8 +144,8 @@ def parse_header(header: bytes, where: str, data: int | None = None) -> tuple[Te
     (Tensor(name='a', dtype='F16', shape=(2, 3)),)
     """
     entries = read_object(header, f"{where}: header", unique=True)
-    metadata = entries.pop("__metadata__", {})
-    if not isinstance(metadata, dict):
+    metadata = entries.pop("__metadata__", None)
+    if not isinstance(metadata, dict | None):
         msg = f"{where}: __metadata__ is {kind_of(metadata)}; it must be an object"
         raise MalformedModelError(msg)
     placed = sorted(((*_offsets(n, e, where), n) for n, e in entries.items()), key=lambda item: item[:2])

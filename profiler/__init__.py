@@ -1,1 +1,1 @@
-"""roofcast.profiler."""
+"""Measurements on the local machine; empty until it comes."""

@@ -1,1 +1,1 @@
-"""roofcast.reports."""
+"""Answers written down: text, Markdown, JSON, CSV."""

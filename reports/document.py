@@ -52,9 +52,9 @@ class Document:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]], title: str = "", left: Iterable[int] = (0,)) -> Table:
-    """A table whose cells are plain, printable text: names come from outside.
+    r"""A table whose cells are plain, printable text: names come from outside.
 
-    >>> table(["model"], [["a\\x1b[31mb"]]).rows
+    >>> table(["model"], [["a\x1b[31mb"]]).rows
     (('a?[31mb',),)
     """
     return Table(tuple(header), tuple(tuple(plain(cell) for cell in row) for row in rows), title, frozenset(left))

@@ -66,7 +66,7 @@ def _memory(result: FitResult, inputs: Mapping[str, Any]) -> Table:
 
 
 def _contexts(result: FitResult) -> Table:
-    header = ("context", "KV GB/sequence", "sequences", "on visible memory", "prefill TFLOP", "attention")
+    header = ("context", "KV GB/\nsequence", "sequences", "on visible\nmemory", "prefill\nTFLOP", "attention\nshare")
     return table(header, [_cells(row) for row in result.contexts], title=_crossover(result), left=())
 
 

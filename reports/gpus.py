@@ -35,7 +35,7 @@ def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remark
 
 
 def _overview(result: GpusResult) -> Table:
-    header = ("id", "GB", "GB/s", "bf16 TFLOP/s", *(f"ridge {name}" for name in OVERVIEW), "TDP W")
+    header = ("id", "GB", "GB/s", "bf16\nTFLOP/s", *(f"ridge\n{name}" for name in OVERVIEW), "TDP\nW")
     rows = [
         (
             gpu.id,

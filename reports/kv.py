@@ -20,12 +20,12 @@ def kv_document(
 ) -> Document:
     """The table of `kv`; `contexts` are those asked, None for each model's own default."""
     windows = any(row.window_bytes for row in rows)
-    header = ["model", "attn", "L", "q/kv", "KiB/token"]
-    header += ["window MiB"] if windows else []
+    header = ["model", "attn", "L", "q/kv", "KiB/\ntoken"]
+    header += ["window\nMiB"] if windows else []
     shown = list(dict.fromkeys(contexts)) if contexts else _common(rows)
-    header += [f"GiB @{show_tokens(context)}" for context in shown]
-    header += [] if contexts else ["max context", "GiB @max"]
-    header += [f"weights GiB ({inputs['weights'] or 'stored'})", "parameters"]
+    header += [f"GiB\n@{show_tokens(context)}" for context in shown]
+    header += [] if contexts else ["max\ncontext", "GiB\n@max"]
+    header += [f"weights GiB\n({inputs['weights'] or 'stored'})", "params"]
     cells = [_cells(row, shown, windows=windows, own_maximum=not contexts) for row in rows]
     return Document(
         command="kv",

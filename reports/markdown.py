@@ -31,7 +31,7 @@ def render_markdown(document: Document) -> str:
 
 
 def _rows(table: Table) -> Iterator[str]:
-    yield _row(table.header)
+    yield _row(tuple(name.replace("\n", " ") for name in table.header))
     yield "|" + "|".join("---" if number in table.left else "---:" for number in range(len(table.header))) + "|"
     yield from map(_row, table.rows)
 

@@ -37,7 +37,7 @@ def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
     tables = [
         facts,
         table(
-            ("layers", "attention", "q/kv", "window", "feed-forward", "KV elements/token", "parameters"),
+            ("layers", "attention", "q/kv", "window", "feed-forward", "KV elements\na token", "parameters"),
             [_run(run) for run in result.layers],
             left=(0, 1, 4),
         ),

@@ -19,7 +19,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
 
 def json_schema(command: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what `roofcast COMMAND --format json` prints."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only `schema` needs it
+    from pydantic import TypeAdapter
 
     result = TypeAdapter(RESULTS[command]).json_schema(mode="serialization")
     definitions = result.pop("$defs", {})

@@ -1,62 +1,53 @@
-"""Text for terminals and pipes."""
+"""Text for terminals and pipes: aligned columns, nothing wrapped or cut, so that no digit is ever lost."""
 
 from __future__ import annotations
 
-import io
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
+    from collections.abc import Iterator, Sequence
 
     from roofcast.reports.document import Document, Table
 
-UNBOUNDED = 10_000  # columns of a pipe or file: nothing is wrapped there
+GAP: Final = "  "
+RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+BOLD: Final = ("\x1b[1m", "\x1b[0m")
+NO_STYLE: Final = ("", "")
 
 
-def render_text(document: Document, *, terminal: bool = False) -> str:
-    """The document as text; `terminal` allows styles and wraps at the terminal's width."""
-    from rich.console import Console  # noqa: PLC0415 - rich costs start-up time that JSON need not pay
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        force_terminal=terminal,
-        no_color=bool(os.environ.get("NO_COLOR")),
-        width=None if terminal else UNBOUNDED,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        soft_wrap=True,
-    )
-    for line in document.lines:
-        console.print(line)
-    for number, table in enumerate(document.tables):
-        if number or document.lines:
-            console.print()
-        _print_table(console, table)
-    for number, line in enumerate(_remark_lines(document)):
-        if not number:
-            console.print()
-        console.print(line)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE) -> str:
+    """The document as text; `style` opens and closes headings, on terminals that show them."""
+    blocks = [list(document.lines), *(list(_table(table, style)) for table in document.tables)]
+    blocks.append(list(_remark_lines(document)))
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _print_table(console: Console, table: Table) -> None:
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table as Grid  # noqa: PLC0415
-
+def _table(table: Table, style: tuple[str, str]) -> Iterator[str]:
+    """Title, header, a rule and the rows; columns as wide as their widest cell."""
+    headings = _heading_lines(table.header)
+    widths = [max(map(len, column)) for column in zip(*headings, *table.rows, strict=True)]
     if table.title:
-        console.print(table.title, style="bold")
-    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for number, name in enumerate(table.header):
-        words = number in table.left
-        grid.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+        yield style[0] + table.title + style[1]
+    for heading in headings:
+        yield style[0] + _row(heading, widths, table.left) + style[1]
+    yield RULE * (sum(widths) + len(GAP) * (len(widths) - 1))
     for row in table.rows:
-        grid.add_row(*row)
-    console.print(grid, soft_wrap=False)
+        yield _row(row, widths, table.left)
+
+
+def _heading_lines(header: Sequence[str]) -> list[tuple[str, ...]]:
+    """Headings broken where they say so, each resting on the rule."""
+    parts = [name.split("\n") for name in header]
+    height = max(map(len, parts))
+    return list(zip(*(["", *part][-height:] if len(part) < height else part for part in parts), strict=True))
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> str:
+    padded = (
+        cell.ljust(width) if number in left else cell.rjust(width)
+        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return GAP.join(padded).rstrip()
 
 
 def _remark_lines(document: Document) -> Iterator[str]:

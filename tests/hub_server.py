@@ -172,8 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.SPOILERS[self.fault.kind](self, self.fault)
             return
         for pattern, answer in self.ROUTES.items():
-            if match := pattern.fullmatch(path):
-                answer(self, **match.groupdict())
+            if match := pattern.fullmatch(urlsplit(self.path).path):  # a revision's own slashes are still quoted here
+                answer(self, **{name: unquote(part) for name, part in match.groupdict(default="main").items()})
                 return
         self._refuse(404, "EntryNotFound")
 
@@ -207,8 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _store(self, repo: str, name: str) -> None:
         self._file(self.server.hub.repos[repo].files[name], {})
 
-    def _info(self, repo: str, revision: str | None = None) -> None:
-        found = self._known(repo, revision or "main")
+    def _info(self, repo: str, revision: str) -> None:
+        found = self._known(repo, revision)
         if found is None:
             return
         summary = {"parameters": found.summary, "total": sum(found.summary.values())} if found.summary else None

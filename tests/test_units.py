@@ -36,6 +36,8 @@ from roofcast.hwdb.units import (
         ("800 GiB/s", "B/s", 800 * 2**30),
         ("989.4 TFLOP/s", "FLOP/s", 989.4e12),
         ("989.4 TFLOPS", "FLOP/s", 989.4e12),
+        ("66.9 TFLOP/s", "FLOP/s", 66.9e12),
+        ("5e-3 MB", "B", 5000.0),
         ("2.5 PFLOP/s", "FLOP/s", 2.5e15),
         ("130 TOP/s", "FLOP/s", 130e12),
         ("130 TOPS", "FLOP/s", 130e12),
@@ -54,8 +56,8 @@ from roofcast.hwdb.units import (
     ],
 )
 def test_quantities(text: str, unit: str, value: float) -> None:
-    """A quantity is its number times its unit, in SI."""
-    assert parse_quantity(text, unit) == pytest.approx(value, rel=1e-15)
+    """A quantity is its number times its unit, in SI, rounded once."""
+    assert parse_quantity(text, unit) == value
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ def test_quantities(text: str, unit: str, value: float) -> None:
         ("nan GB", "B"),
         ("inf GB", "B"),
         ("1e999 GB", "B"),
+        ("1e99999999 GB", "B"),
         ("1,2 GB", "B"),
         ("1 2 GB", "B"),
         ("80", "B"),
@@ -147,7 +150,7 @@ def test_percent(text: str, share: float) -> None:
 @pytest.mark.parametrize("text", ["", "%", "-1%", "110%", "1.1", "10", "nan", "ten", "1e999%", "1%%"])
 def test_what_is_no_percent(text: str) -> None:
     """A share below 0, above 1 or that is no number is refused."""
-    with pytest.raises(UnitError, match="'10%' or '0.1'"):
+    with pytest.raises(UnitError, match=r"'10%' or '0\.1'"):
         parse_percent(text)
 
 
