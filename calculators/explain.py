@@ -44,4 +44,5 @@ def explain(term: str) -> str:
     target: object = import_module(module)
     for name in path.split("."):
         target = inspect.getattr_static(target, name)
-    return f"{term}: {inspect.getdoc(target)}\n\n({module}.{path})"
+    text = (inspect.getdoc(target) or "").partition(">>>")[0].rstrip()  # the doctest is for the tests
+    return f"{term}: {text}\n\nCounted by {module}.{path}"

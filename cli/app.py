@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated, NoReturn
@@ -52,6 +53,9 @@ def root(
 
 def main() -> NoReturn:
     """Runs the command line and leaves with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without box-drawing characters still gets its numbers
     try:
         code = _run()
         sys.stdout.flush()

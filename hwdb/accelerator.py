@@ -83,12 +83,16 @@ def _read_only(table: Mapping[str, V]) -> Mapping[str, V]:
     return MappingProxyType(dict(table))
 
 
+def _as_dict(table: Mapping[str, V]) -> dict[str, V]:
+    return dict(table)
+
+
 def _nothing() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
 _ByFormat = AfterValidator(_known_formats)
-_Plain = PlainSerializer(dict)
+_Plain = PlainSerializer(_as_dict)
 
 
 class _Frozen(BaseModel):

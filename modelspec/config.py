@@ -46,7 +46,7 @@ class Config:
         key, value = found[0]
         if fact not in DIFFERENT_BY_DESIGN:
             for other, theirs in found[1:]:
-                if theirs != value and not isinstance(theirs, (str, list, dict)):
+                if theirs != value and not isinstance(theirs, (list, dict)):
                     msg = f"{key} is {value} but {other} is {theirs}; they mean the same and must agree"
                     raise MalformedModelError(msg)
         return value
@@ -162,7 +162,12 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     family = FAMILIES.get(model_type, Family())
     present = frozenset(key for key, value in raw.items() if value is not None)
     completed = {**family.defaults, **raw}  # an explicit null stays null: q_lora_rank null is no query latent
-    return Config(completed, family, model_type, known, present)
+    config = Config(completed, family, model_type, known, present)
+    for fact in family.needs:
+        if not any(key in raw for key in ALIASES.get(fact, (fact,))):
+            msg = f"{config.key_of(fact)} is missing; a config of model_type {model_type!r} needs it"
+            raise MalformedModelError(msg)
+    return config
 
 
 def _short(value: object) -> str:

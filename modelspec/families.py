@@ -37,6 +37,7 @@ class Family:
         ffn_ratio: feed-forward width over h where no key gives it.
         ffn_divisor: how many times the real feed-forward width the key states.
         defaults: values of keys that a published file may leave out.
+        needs: facts that the class would fill in with the sizes of one particular model: their absence is an error.
     """
 
     norm: str = "rms"
@@ -58,6 +59,7 @@ class Family:
     ffn_ratio: int | None = None
     ffn_divisor: int = 1
     defaults: Mapping[str, object] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
 
 
 _BIAS: Final = "attention_bias"
@@ -79,7 +81,12 @@ _PHI: Final = Family(
     qk_norm_key="qk_layernorm",
     ffn_ratio=4,
 )
-_DEEPSEEK: Final = Family(qkv_bias=_BIAS, output_bias=_BIAS)
+_ROUTED: Final = ("experts", "expert_width")
+_SHARED: Final = (*_ROUTED, "shared_experts")
+_DEEPSEEK: Final = Family(
+    qkv_bias=_BIAS, output_bias=_BIAS, needs=("kv_lora_rank", *_SHARED), defaults={"q_lora_rank": 1536}
+)
+_DEEPSEEK_V3: Final = replace(_DEEPSEEK, needs=("kv_lora_rank", *_SHARED, "sparse_layers"))
 
 FAMILIES: Final[dict[str, Family]] = {
     "arcee": Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
@@ -107,13 +114,19 @@ FAMILIES: Final[dict[str, Family]] = {
         tied=True,
     ),
     "deepseek": _LLAMA,
-    "deepseek_v2": replace(_DEEPSEEK, defaults={"q_lora_rank": 1536}),
-    "deepseek_v3": replace(_DEEPSEEK, defaults={"q_lora_rank": 1536}),
-    "dots1": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "deepseek_v2": _DEEPSEEK,
+    "deepseek_v3": _DEEPSEEK_V3,
+    "dots1": Family(needs=(*_ROUTED, "kv_heads"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
     "ernie4_5": Family(
-        qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True, defaults={"head_dim": 128}
+        needs=("kv_heads",),
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        mlp_bias="use_bias",
+        tied=True,
+        defaults={"head_dim": 128},
     ),
     "ernie4_5_moe": Family(
+        needs=(*_SHARED, "kv_heads", "moe_layer_start_index"),
         qkv_bias="use_bias",
         output_bias="use_bias",
         mlp_bias="use_bias",
@@ -133,11 +146,13 @@ FAMILIES: Final[dict[str, Family]] = {
         gated=False,
         tied=True,
     ),
-    "gemma": Family(qkv_bias=_BIAS, output_bias=_BIAS, tied=True, defaults={"head_dim": 256}),
-    "glm": Family(qkv_bias=_BIAS, defaults={_BIAS: True, "head_dim": 128}),
-    "glm4": Family(layer_norms=4, qkv_bias=_BIAS, defaults={_BIAS: True, "head_dim": 128}),
-    "glm4_moe": Family(qkv_bias=_BIAS, qk_norm="head", qk_norm_key="use_qk_norm"),
-    "glm4_moe_lite": _DEEPSEEK,
+    "gemma": Family(needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, tied=True, defaults={"head_dim": 256}),
+    "glm": Family(needs=("kv_heads",), qkv_bias=_BIAS, defaults={_BIAS: True, "head_dim": 128}),
+    "glm4": Family(needs=("kv_heads",), layer_norms=4, qkv_bias=_BIAS, defaults={_BIAS: True, "head_dim": 128}),
+    "glm4_moe": Family(
+        needs=(*_SHARED, "kv_heads", "sparse_layers"), qkv_bias=_BIAS, qk_norm="head", qk_norm_key="use_qk_norm"
+    ),
+    "glm4_moe_lite": replace(_DEEPSEEK_V3, defaults={"q_lora_rank": 768}),
     "gpt2": _GPT2,
     "gpt_bigcode": replace(_GPT2, defaults={"multi_query": True}),
     "gpt_neox": Family(
@@ -145,11 +160,18 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "gptj": _GPTJ,
     "granite": _LLAMA,
-    "granitemoe": Family(qkv_bias=_BIAS, output_bias=_BIAS),
-    "granitemoeshared": Family(qkv_bias=_BIAS, output_bias=_BIAS),
+    "granitemoe": Family(needs=("experts",), qkv_bias=_BIAS, output_bias=_BIAS),
+    "granitemoeshared": Family(needs=("experts",), qkv_bias=_BIAS, output_bias=_BIAS),
     "hunyuan_v1_dense": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
-    "hunyuan_v1_moe": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
-    "hy_v3": Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", qk_norm="head", defaults={"head_dim": 128}),
+    "hunyuan_v1_moe": Family(needs=("experts", "shared_experts"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "hy_v3": Family(
+        needs=(*_SHARED, "kv_heads", "sparse_layers"),
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        mlp_bias="mlp_bias",
+        qk_norm="head",
+        defaults={"head_dim": 128},
+    ),
     "internlm": Family(qkv_bias="bias", output_bias="bias", defaults={"bias": True}),
     "internlm2": Family(qkv_bias="bias", output_bias="bias"),
     "internlm3": Family(qkv_bias="qkv_bias", output_bias="bias", mlp_bias="bias"),
@@ -161,18 +183,23 @@ FAMILIES: Final[dict[str, Family]] = {
         gated=False,
         defaults={_BIAS: True, "mlp_bias": True},
     ),
-    "kimi_k2": _DEEPSEEK,
+    "kimi_k2": _DEEPSEEK_V3,
     "llama": _LLAMA,
     "minicpm": Family(qkv_bias=_BIAS, output_bias=_BIAS, tied=True),
-    "minimax_m2": Family(qk_norm="full", qk_norm_key="use_qk_norm", defaults={"use_qk_norm": True, "head_dim": 128}),
-    "ministral3": Family(defaults={"head_dim": 128}),
-    "mistral": _PLAIN,
-    "mixtral": _PLAIN,
+    "minimax_m2": Family(
+        needs=("experts", "kv_heads"),
+        qk_norm="full",
+        qk_norm_key="use_qk_norm",
+        defaults={"use_qk_norm": True, "head_dim": 128},
+    ),
+    "ministral3": Family(needs=("kv_heads",), defaults={"head_dim": 128}),
+    "mistral": Family(needs=("kv_heads",)),
+    "mixtral": Family(needs=("experts", "kv_heads")),
     "mpt": Family(ffn_ratio=4, norm="plain", gated=False, tied=True),
     "nemotron": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
     "olmo": Family(norm="none", qkv_bias=_BIAS, output_bias=_BIAS),
     "olmo2": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="full"),
-    "olmoe": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="full"),
+    "olmoe": Family(needs=("experts",), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="full"),
     "opt": Family(
         norm="layer",
         qkv_bias="enable_bias",
@@ -193,23 +220,29 @@ FAMILIES: Final[dict[str, Family]] = {
         qk_norm_key="qk_layernorm",
         defaults={"qk_layernorm": True},
     ),
-    "phi": _PHI,
+    "phi": replace(_PHI, ffn_ratio=None),
     "phi-msft": _PHI,
     "phi3": _PLAIN,
-    "phimoe": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, head_bias="lm_head_bias"),
+    "phimoe": Family(
+        needs=("experts", "kv_heads"), norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, head_bias="lm_head_bias"
+    ),
     "qwen": Family(qkv_bias=True, ffn_divisor=2),
-    "qwen2": Family(qkv_bias=True),
-    "qwen2_moe": Family(qkv_bias="qkv_bias", shared_gate=True, defaults={"qkv_bias": True}),
-    "qwen3": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", defaults={"head_dim": 128}),
-    "qwen3_moe": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "qwen2": Family(needs=("kv_heads",), qkv_bias=True),
+    "qwen2_moe": Family(
+        needs=(*_ROUTED, "shared_width", "kv_heads"), qkv_bias="qkv_bias", shared_gate=True, defaults={"qkv_bias": True}
+    ),
+    "qwen3": Family(needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", defaults={"head_dim": 128}),
+    "qwen3_moe": Family(needs=(*_ROUTED, "kv_heads"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
     "seed_oss": Family(
+        needs=("kv_heads",),
         qkv_bias=_BIAS,
         output_bias="attention_out_bias",
         mlp_bias="mlp_bias",
         defaults={_BIAS: True, "head_dim": 128},
     ),
-    "smollm3": Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", tied=True),
+    "smollm3": Family(needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", tied=True),
     "stablelm": Family(
+        needs=("kv_heads",),
         single_norm_key="use_parallel_residual",
         norm="layer",
         qkv_bias="use_qkv_bias",
@@ -217,6 +250,7 @@ FAMILIES: Final[dict[str, Family]] = {
         qk_norm_key="qk_layernorm",
     ),
     "starcoder2": Family(
+        needs=("kv_heads",),
         norm="layer",
         qkv_bias="use_bias",
         output_bias="use_bias",
@@ -225,5 +259,7 @@ FAMILIES: Final[dict[str, Family]] = {
         tied=True,
         defaults={"use_bias": True},
     ),
-    "youtu": Family(qkv_bias=_BIAS, output_bias=_BIAS, tied=True),
+    "youtu": Family(
+        qkv_bias=_BIAS, output_bias=_BIAS, tied=True, needs=("kv_lora_rank",), defaults={"q_lora_rank": 1536}
+    ),
 }

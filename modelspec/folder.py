@@ -111,7 +111,7 @@ def read_weights(folder: Path, where: str, progress: Progress | None = None) -> 
     else:
         chosen = pick(names, where)
     if not chosen:
-        return None, unread(names, where)
+        return None, unread(names)
     if progress:
         progress.start(len(chosen))
     shards = {}

@@ -127,10 +127,6 @@ def _no_revision(_: BaseException, ask: Ask) -> str:
     return f"no revision '{ask.revision}'; without --revision it is main"
 
 
-def _absent(_: BaseException, ask: Ask) -> str:
-    return f"no {ask.file} at revision {ask.revision}"
-
-
 def _not_cached(error: BaseException, ask: Ask) -> str:
     cause = error.__cause__
     return (
@@ -217,7 +213,6 @@ _MESSAGES: Final[dict[str, Callable[[Any, Ask], str]]] = {
     "RevisionNotFoundError": _no_revision,
     "DisabledRepoError": lambda _, __: "access to it is disabled on the Hub",
     "LocalEntryNotFoundError": _not_cached,
-    "RemoteEntryNotFoundError": _absent,
     "OfflineModeIsEnabled": _offline,
     "FileMetadataError": _portal,
     "NotTheHubError": _portal,

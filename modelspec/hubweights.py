@@ -64,14 +64,15 @@ def read_remote(remote: Remote, progress: Progress | None = None) -> tuple[Weigh
     try:
         return _from_headers(remote, progress)
     except HubError as error:
-        problem = str(error)
+        problem = str(error).removeprefix(f"{remote.where}: ")
     try:
         elements, _ = remote.summary()
         if not elements:
             return None, f"{problem}; and the Hub has no summary of its weights"
         return summarise(elements, "hub summary"), f"{problem}; the Hub's own summary is used instead"
     except (HubError, MalformedModelError) as error:
-        return None, f"{problem}; nor its summary ({error})"
+        second = str(error).removeprefix(f"{remote.where}: ")
+        return None, f"{problem}; nor could the Hub's summary be read: {second}"
 
 
 def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFiles | None, str | None]:
@@ -83,7 +84,7 @@ def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFile
     all_names = remote.summary()[1] if index is None else ()
     chosen = shards_of(index) if index else pick(all_names, remote.where)
     if not chosen:
-        return None, unread(all_names, remote.where)
+        return None, unread(all_names)
     if progress:
         progress.start(len(chosen))
     shards = {}

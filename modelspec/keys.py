@@ -14,22 +14,24 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
     "query_heads": ("num_attention_heads", "n_head", "n_heads"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
-    "head_dim": ("head_dim", "kv_channels"),
+    "head_dim": ("head_dim", "attention_head_dim", "kv_channels"),
     "intermediate": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"),
     "vocab": ("padded_vocab_size", "vocab_size"),
-    "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"),
+    "context": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
     "experts": ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"),
     "top_k": ("num_experts_per_tok", "moe_topk", "moe_k"),
     "expert_width": ("moe_intermediate_size",),
     "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
     "shared_width": ("shared_expert_intermediate_size", "shared_intermediate_size"),
     "dense_first": ("first_k_dense_replace", "num_dense_layers"),
+    "sparse_layers": ("mlp_layer_types", "first_k_dense_replace", "num_dense_layers", "moe_layer_freq"),
     "mtp_layers": ("num_nextn_predict_layers", "num_mtp_modules"),
     "dtype": ("torch_dtype", "dtype"),
 }
 
-# A repo may give both names with different values for these: vocab padded or not, several ideas of the context.
-DIFFERENT_BY_DESIGN: Final = frozenset({"vocab", "context"})
+# A repo may give both names with different values for these: vocab padded or not, several ideas of the context,
+# several ways to say which layers are sparse.
+DIFFERENT_BY_DESIGN: Final = frozenset({"vocab", "context", "sparse_layers"})
 
 UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in names) | {
     "model_type", "quantization_config", "tie_word_embeddings", "sliding_window", "use_sliding_window",
@@ -55,13 +57,13 @@ INERT: Final = frozenset({
     "activation_function", "is_encoder_decoder", "is_decoder", "add_cross_attention", "ep_size", "onnx_safe",
     "img_processor", "use_logn_attn", "use_dynamic_ntk", "dim_model_base", "original_rope", "skip_bias_add",
     "skip_bias_add_qkv", "n_special", "predict_special_tokens", "validate_runner_input", "max_batch_size",
-    "max_sequence_length", "runner_max_sequence_length", "inference_runner", "max_length", "init_device",
+    "max_sequence_length", "n_ctx", "runner_max_sequence_length", "inference_runner", "max_length", "init_device",
     "transformers.js_config", "is_llama_config", "cache_implementation", "use_grouped_mm", "norm_type",
     "use_gemma_norm", "unsloth_fixed", "low_cpu_mem_usage", "min_length", "sep_token", "use_fused_rms_norm",
     "fuse_attention_qkv", "fuse_attention_ffn", "weight_share_add_bias", "tensor_parallel_degree",
     "enable_attention_fp32_softmax", "enable_lm_head_fp32", "route_norm", "norm_topk_prob", "num_labels",
     "use_bidirectional_attention", "conv_bias", "chunk_size_feed_forward", "cross_attention_hidden_size",
-    "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose",
+    "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "cla_share_factor",
 })  # fmt: skip
 
 # plain strings: re compiles and keeps them on first use, and a config of the catalogue never needs them
@@ -77,7 +79,7 @@ _INERT_WORDS: Final = (
 _SHAPING_WORDS: Final = (
     r"window|sliding|swa_|chunk|sparse|mamba|ssm|rwkv|conv_|linear_|lightning|delta|recurrent|lora_|_rank|compress|"
     r"index_|cross_attention|shared|layer_types|block_type|pattern|expert|moe|kv_|_kv|nextn|mtp|latent|altup|laurel|"
-    r"per_layer|hash|no_op|block_configs|encoder|num_.*(head|layer)|n_(head|layer)|_config$|zero_|global_"
+    r"per_layer|hash|use_cla|no_op|block_configs|encoder|num_.*(head|layer)|n_(head|layer)|_config$|zero_|global_"
 )
 
 

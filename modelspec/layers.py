@@ -57,6 +57,7 @@ def _windows(config: Config, count: int) -> tuple[int | None, ...]:
 def _grouped(config: Config, window: int | None) -> GroupedAttention:
     """MHA, GQA or MQA."""
     hidden, heads = config.size("hidden"), config.size("query_heads")
+    _refuse_nested_heads(config, heads)
     head_dim = config.optional_size("head_dim")
     if head_dim is None:
         _divides(heads, hidden, config.key_of("query_heads"), config.key_of("hidden"))
@@ -74,6 +75,17 @@ def _grouped(config: Config, window: int | None) -> GroupedAttention:
         output_bias=config.trait(config.family.output_bias),
         qk_norm_parameters=_qk_norm(config, heads, kv_heads, head_dim),
     )
+
+
+def _refuse_nested_heads(config: Config, heads: int) -> None:
+    """MPT may nest another attention in attn_config; only as many KV heads as query heads are understood there."""
+    nested = config.raw.get("attn_config")
+    if not isinstance(nested, dict):
+        return
+    kind, kv_heads = nested.get("attn_type", "multihead_attention"), nested.get("kv_n_heads", heads)
+    if kind != "multihead_attention" or kv_heads != heads or nested.get("qk_ln"):
+        msg = f"attn_config has attn_type {kind!r}, kv_n_heads {kv_heads!r}, qk_ln {nested.get('qk_ln')!r}: not understood"
+        raise UnknownArchitectureError(msg)
 
 
 def _kv_heads(config: Config, heads: int) -> int:

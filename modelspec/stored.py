@@ -11,24 +11,22 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.weights import Tensor, WeightFiles
 
+# Patterns are compiled at their first use: most runs meet no tensor.
 # The last part of a tensor's name, by the quantiser that writes it:
 #   fp8 and modelopt: weight_scale, weight_scale_inv, weight_scale_2, input_scale, k_scale, pre_quant_scale
 #   compressed-tensors: weight_scale, weight_global_scale, weight_zero_point, weight_g_idx, weight_shape
 #   GPTQ and AWQ: scales, qzeros, g_idx;  mxfp4: gate_up_proj_scales
 #   bitsandbytes: absmax, quant_map, nested_absmax, quant_state.bitsandbytes__nf4, SCB
-_SCALE: Final = re.compile(
-    r"""(?:^|\.)(?:
+_SCALE: Final = r"""(?:^|\.)(?:
         (?:\w+_)?(?:weight|input|output|act|activation|kv|q|k|v|prob|quant|global)_scale(?:_inv|_\d+)?
       | (?:\w+_)?scale_inv | (?:\w+_)?scales
       | (?:\w+_)?zero_points? | qzeros | zeros
       | (?:\w+_)?g_idx | weight_shape
       | (?:nested_)?(?:absmax|quant_map) | quant_state\.[^.]+ | SCB | weight_format
-    )$""",
-    re.VERBOSE,
-)
-_BUFFER: Final = re.compile(r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|num_batches_tracked)$")
+    )$"""
+_BUFFER: Final = r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|num_batches_tracked)$"
 _MASK_RANK: Final = 4
-_PACKED_NAME: Final = re.compile(r"(?:^|[._])(?:qweight|packed|blocks)$")
+_PACKED_NAME: Final = r"(?:^|[._])(?:qweight|packed|blocks)$"
 _PACKED: Final = frozenset({"U8", "U16", "U32", "I16", "I32"})
 _COUNTERS: Final = frozenset({"BOOL", "I64", "U64"})  # masks, positions and steps: nothing that is trained
 _PLAIN: Final = frozenset({"F64", "F32", "F16", "BF16", "C64"})
@@ -40,7 +38,7 @@ def quantisation_scale(name: str) -> bool:
     >>> quantisation_scale("model.layers.3.mlp.down_proj.weight_scale_inv"), quantisation_scale("logit_scale")
     (True, False)
     """
-    return _SCALE.search(name) is not None
+    return re.search(_SCALE, name, re.VERBOSE) is not None
 
 
 def parameter_elements(weights: WeightFiles, *, scales: int | None = None) -> int | None:
@@ -84,11 +82,11 @@ def _is_auxiliary(tensor: Tensor, names: AbstractSet[str]) -> bool:
         tensor.dtype in _COUNTERS
         or tensor.dtype == "F8_E8M0"  # powers of two: nothing but scales
         or quantisation_scale(tensor.name)
-        or _BUFFER.search(tensor.name) is not None
+        or re.search(_BUFFER, tensor.name) is not None
         or is_mask
         or beside.get(last, "") in names
     )
 
 
 def _is_packed(tensor: Tensor) -> bool:
-    return tensor.dtype in _PACKED or (tensor.dtype not in _PLAIN and _PACKED_NAME.search(tensor.name) is not None)
+    return tensor.dtype in _PACKED or (tensor.dtype not in _PLAIN and re.search(_PACKED_NAME, tensor.name) is not None)

@@ -49,7 +49,7 @@ _MAX_RANK: Final = 64  # dimensions; no tensor library has more
 _NO_SIZE: Final = 1 << 63  # past any size that a file can have
 LENGTH: Final = 8  # [B] of the header's length, little-endian, at the start of a file
 _LFS_POINTER: Final = b"version "  # what a clone without Git LFS holds instead: "version https://git-lfs..."
-_NUMBERED: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<count>\d+)\.safetensors")
+_NUMBERED: Final = r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<count>\d+)\.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ def pick(names: Iterable[str], where: str) -> tuple[str, ...]:
     """
     candidates = sorted(n for n in names if n.endswith(".safetensors") and "/" not in n and not n.startswith("adapter"))
     chosen = tuple(n for n in candidates if not n.startswith("consolidated")) or tuple(candidates)
-    for match in filter(None, map(_NUMBERED.fullmatch, chosen)):
+    for match in filter(None, (re.fullmatch(_NUMBERED, name) for name in chosen)):
         number, count = match["number"], match["count"]
         for i in range(1, min(int(count), len(chosen) + 1) + 1):
             if (expected := f"{match['stem']}-{i:0{len(number)}d}-of-{count}.safetensors") not in chosen:
@@ -215,16 +215,16 @@ def pick(names: Iterable[str], where: str) -> tuple[str, ...]:
     return chosen
 
 
-def unread(names: Iterable[str], where: str) -> str | None:
+def unread(names: Iterable[str]) -> str | None:
     """Say which weight files are there in formats that are not read, None where there are none.
 
-    >>> unread(["pytorch_model-1.bin", "pytorch_model-2.bin", "config.json"], "x")
-    'x: no safetensors files; pytorch_model-1.bin (of 2 such files) is not read'
+    >>> unread(["pytorch_model-1.bin", "pytorch_model-2.bin", "config.json"])
+    'no safetensors files; pytorch_model-1.bin (of 2 such files) is not read'
     """
     others = sorted(n for n in names if n.endswith(_UNREAD) and n not in _NO_WEIGHTS)
     if not others:
         return None
-    return f"{where}: no safetensors files; {others[0]} (of {len(others)} such files) is not read"
+    return f"no safetensors files; {others[0]} (of {len(others)} such files) is not read"
 
 
 def collect(

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 def fan_out(
     call: Callable[[Item], Result], items: Sequence[Item], *, threads: int = 1, seconds: float | None = None
-) -> Iterator[tuple[Item, Result]]:
+) -> Generator[tuple[Item, Result]]:
     """Call a function on every item in a few threads and yield each item with its result, first done first.
 
     The threads are daemons: after an error, Ctrl-C or a time-out no one waits for a call that is still in the network.
@@ -49,8 +49,8 @@ def fan_out(
             except BaseException as error:  # noqa: BLE001  it is raised again where the results are read
                 done.put((item, None, error))
 
-    for _ in range(min(threads, len(items))):
-        threading.Thread(target=work, daemon=True).start()
+    for number in range(min(threads, len(items))):
+        threading.Thread(target=work, name=f"roofcast-{number}", daemon=True).start()
     try:
         for _ in items:
             item, result, error = _next(done, seconds)

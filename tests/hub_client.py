@@ -42,7 +42,7 @@ def server_fixture() -> Iterator[LocalHub]:
 
 @pytest.fixture(name="hub")
 def hub_fixture(server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
-    """Point the real client at an empty Hub, with an empty cache, one second of patience and no pauses."""
+    """Point the real client at an empty Hub, with an empty cache, half a second of patience and no pauses."""
     from huggingface_hub import close_session, constants
 
     server.clear()
@@ -51,8 +51,8 @@ def hub_fixture(server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     point_at(server.url, monkeypatch)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 1)
-    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 1)
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.5)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(time, "sleep", lambda _: None)

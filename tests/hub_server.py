@@ -111,7 +111,9 @@ class LocalHub:
         self.closing = threading.Event()
         self.lock = threading.Lock()
         self._servers = {name: _Server(self, name) for name in ("hub", "cdn")}
-        self.url, self.cdn = (f"http://127.0.0.1:{s.server_port}" for s in self._servers.values())
+        # Another host by name as well as by port: either makes it another origin.
+        self.url = f"http://127.0.0.1:{self._servers['hub'].server_port}"
+        self.cdn = f"http://localhost:{self._servers['cdn'].server_port}"
 
     def __enter__(self) -> Self:
         for server in self._servers.values():
@@ -154,6 +156,7 @@ class LocalHub:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else head and body of an answer are 40 ms apart
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002

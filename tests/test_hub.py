@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_a_repo_without_weight_files_is_an_answer(hub: LocalHub) -> None:
     assert (resolve(REPO).weights, resolve(REPO).weights_problem) == (None, None)
     old = resolve("acme/old")
     assert old.weights is None
-    assert old.weights_problem == "acme/old: no safetensors files; pytorch_model.bin (of 1 such files) is not read"
+    assert old.weights_problem == "no safetensors files; pytorch_model.bin (of 1 such files) is not read"
 
 
 def test_the_token_opens_a_gated_repo_and_stays_on_the_hub(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,18 +165,30 @@ def test_the_token_opens_a_gated_repo_and_stays_on_the_hub(hub: LocalHub, monkey
     assert [r.token for r in hub.requests if r.server == "cdn"] == [None, None]
 
 
-def test_nothing_is_printed(hub: LocalHub, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed(hub: LocalHub, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's bars, log lines and warnings stay off the terminal, and are back afterwards."""
+    import huggingface_hub
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 
-    before = (logging.getLogger("huggingface_hub").level, are_progress_bars_disabled())
+    logger = logging.getLogger("huggingface_hub")
+    seen: list[tuple[bool, bool]] = []
+    download = huggingface_hub.hf_hub_download
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen.append((logger.isEnabledFor(logging.CRITICAL), are_progress_bars_disabled()))
+        warnings.warn("a word from the client", UserWarning, stacklevel=1)
+        return download(*args, **kwargs)
+
+    before = (logger.level, are_progress_bars_disabled())
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", watched)
     hub.add(REPO, SINGLE)
     hub.faults.append(Fault("/config.json", "status", methods=("GET",), code=429, times=2))
 
     resolve(REPO)
 
+    assert seen == [(False, True)]
     assert capfd.readouterr() == ("", "")
-    assert (logging.getLogger("huggingface_hub").level, are_progress_bars_disabled()) == before
+    assert (logger.level, are_progress_bars_disabled()) == before
 
 
 def test_only_the_clients_cache_is_written(hub: LocalHub, tmp_path: Path) -> None:
@@ -242,9 +255,11 @@ def _busy(hub: LocalHub, _: pytest.MonkeyPatch) -> None:
     hub.faults.append(Fault("/config.json", "status"))
 
 
-@pytest.mark.parametrize("change", [_out_of_reach, _gated, _busy])
+@pytest.mark.parametrize(
+    ("change", "says"), [(_out_of_reach, "connection refused"), (_gated, "gated"), (_busy, "answered 503")]
+)
 def test_a_hub_out_of_reach_falls_back_to_the_cache_and_says_so(
-    hub: LocalHub, monkeypatch: pytest.MonkeyPatch, change: Callable[[LocalHub, pytest.MonkeyPatch], None]
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch, change: Callable[[LocalHub, pytest.MonkeyPatch], None], says: str
 ) -> None:
     """What was read before is still an answer when the Hub is not there, and the reason is told."""
     hub.add(REPO, SINGLE)
@@ -255,8 +270,19 @@ def test_a_hub_out_of_reach_falls_back_to_the_cache_and_says_so(
 
     assert (found.config, found.weights) == (json.loads(CONFIG), None)
     assert found.weights_problem is not None
-    assert found.weights_problem.startswith(f"{REPO}: ")
-    assert "no weight files" in found.weights_problem
+    assert found.weights_problem.endswith("; no weight files in the Hub's cache")
+    assert says in found.weights_problem
+
+
+def test_a_second_answer_asks_for_the_config_and_headers_alone(hub: LocalHub) -> None:
+    """What the client has is not fetched again: the config is looked at, the index of that commit is not."""
+    hub.add(REPO, SHARDED)
+    resolve(REPO)
+    hub.requests.clear()
+
+    assert held(resolve(REPO)) == SUMMARY
+    assert hub.asked("/config.json", "GET") == []
+    assert hub.asked("index.json", "HEAD") == hub.asked("index.json", "GET") == []
 
 
 def test_cached_shards_are_not_asked_for_again(hub: LocalHub) -> None:

@@ -100,17 +100,26 @@ def output_of(example: Example, folder: Path) -> tuple[str, ...]:
     return tuple(line.rstrip() for line in done.stdout.rstrip().splitlines())
 
 
+def shortened(output: tuple[str, ...], like: tuple[str, ...]) -> tuple[str, ...]:
+    """Cut an output as the document cuts it: as many lines before a last `...`, or after a first one."""
+    kept = len(like) - 1
+    if like[:1] == ("...",):
+        return ("...", *output[len(output) - kept :])
+    if like[-1:] == ("...",):
+        return (*output[:kept], "...")
+    return like if "..." in like else output
+
+
 def rewrite(example: Example, output: tuple[str, ...]) -> None:
-    """Put a command's real output under it, unless the document leaves some of it open.
+    """Put a command's real output under it.
 
     The text is read anew and the command found by its text: an earlier rewrite may have moved it.
     """
-    if "..." in example.printed:
-        return
     text = example.document.read_text()
-    stated = "\n".join((f"$ {example.command}", *example.printed, ""))
-    assert text.count(stated) >= 1
-    example.document.write_text(text.replace(stated, "\n".join((f"$ {example.command}", *output, "")), 1))
+    before = "\n".join((f"$ {example.command}", *example.printed, ""))
+    after = "\n".join((f"$ {example.command}", *shortened(output, example.printed), ""))
+    assert text.count(before) >= 1
+    example.document.write_text(text.replace(before, after, 1))
 
 
 ALL = [

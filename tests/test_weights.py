@@ -103,6 +103,7 @@ def test_scalars_and_empty_tensors_are_tensors() -> None:
         pytest.param(entry(shape=[1] * 65), "shape of tensor 'w'", id="65 dimensions"),
         pytest.param(entry(shape=[10**30]), "shape of tensor 'w'", id="size beyond any file"),
         pytest.param(entry(shape=[3, 2]), "has 8 bytes of data, but BF16 [3, 2] needs 12", id="shape against offsets"),
+        pytest.param(entry(data_offsets=[0, 9]), "has 9 bytes of data, but BF16 [2, 2] needs 8", id="too much data"),
         pytest.param(entry(dtype="F4", shape=[3]), "does not fill whole bytes", id="half a byte"),
         pytest.param(entry(data_offsets=[4, 12]), "leaves a hole", id="hole at the start"),
         pytest.param(entries((0, 4), (6, 8)), "'t1' starts at byte 6 and leaves a hole", id="hole"),

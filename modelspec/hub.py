@@ -1,0 +1,259 @@
+"""The Hugging Face Hub through its own client, which `source` alone imports and hands over."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.folder import MAX_CONFIG, read_config, read_file, read_weights
+from roofcast.modelspec.huberrors import (
+    Ask,
+    HubError,
+    NotTheHubError,
+    explain,
+    is_passing,
+    offline_and_absent,
+    retry_after,
+    without_config,
+)
+from roofcast.modelspec.hubweights import read_remote
+from roofcast.modelspec.known import nearest_names
+from roofcast.modelspec.workers import within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from roofcast.modelspec.folder import Progress
+    from roofcast.modelspec.weights import WeightFiles
+
+CONFIG: Final = "config.json"
+PAUSES: Final = (0.5, 2.0)  # [s] before a header is asked for again
+PATIENCE: Final = 60.0  # [s] that the client may take for a small file, its own retries included
+SLOWEST: Final = 50_000  # [B/s]; a download below this is given up
+_PART: Final = 206  # HTTP: the range that was asked for
+_NOTHING_THERE: Final = 416  # HTTP: the range begins behind the end, as every range of an empty file does
+
+
+def read_repo(
+    client: ModuleType, repo: str, revision: str | None, *, offline: bool, progress: Progress | None
+) -> tuple[dict[str, Any], WeightFiles | None, str | None, str]:
+    """Return a repo's config, what its weight files hold, what kept their headers from being read, and its commit.
+
+    Args:
+        client: the module huggingface_hub.
+        repo: org/name.
+        revision: a branch, tag or commit, None for main.
+        offline: read the client's cache alone.
+        progress: told of every weight file that is read.
+
+    Raises:
+        MalformedModelError: the config or a weight file is broken.
+        UndeterminedModelError: the repo or a file of it is absent or out of reach.
+    """
+    with _quiet(client):
+        hub = Hub(client, repo, revision)
+        path, trouble = hub.config(offline=offline)
+        config = read_config(path, f"{repo}: {CONFIG}")
+        hub.commit = commit = path.parent.name  # the client keeps snapshots/<commit>/config.json
+        if trouble is None:
+            return config, *read_remote(hub, progress), commit
+        return config, *_from_cache(path.parent, repo, trouble, progress), commit
+
+
+def _from_cache(
+    snapshot: Path, repo: str, trouble: str, progress: Progress | None
+) -> tuple[WeightFiles | None, str | None]:
+    try:
+        weights, problem = read_weights(snapshot, repo, progress)
+    except UndeterminedModelError as error:
+        return None, f"{trouble}; in the Hub's cache {str(error).removeprefix(f'{repo}: ')}"
+    if weights:
+        return weights, None
+    return None, problem or f"{trouble}; no weight files in the Hub's cache"
+
+
+@contextlib.contextmanager
+def _quiet(client: ModuleType) -> Iterator[None]:
+    """Keep the client's progress bars, log lines and warnings off the terminal: problems are reported in one line."""
+    logger = logging.getLogger("huggingface_hub")
+    level, hidden = logger.level, client.utils.are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.CRITICAL + 1)
+        client.utils.disable_progress_bars()
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+            if not hidden:
+                client.utils.enable_progress_bars()
+
+
+class Hub:
+    """One repo at one revision, through huggingface_hub: its cache, its tokens, its time-outs."""
+
+    def __init__(self, client: ModuleType, repo: str, revision: str | None) -> None:
+        self.client = client
+        self.repo = repo
+        self.revision = revision
+        self.commit: str | None = None  # everything after config.json is read at its commit
+        self.timeout: float = client.constants.HF_HUB_DOWNLOAD_TIMEOUT
+
+    @property
+    def where(self) -> str:
+        """The repo as messages name it."""
+        return self.repo
+
+    def config(self, *, offline: bool) -> tuple[Path, str | None]:
+        """Return config.json in the client's cache, and what kept the Hub from being asked for it."""
+        if offline or self.client.constants.HF_HUB_OFFLINE:
+            if path := self.cached(CONFIG):
+                return path, "offline"
+            raise HubError(f"{self.repo}: {offline_and_absent(self._ask(CONFIG))}")
+        try:
+            return self._download(CONFIG, MAX_CONFIG), None
+        except MalformedModelError:
+            raise
+        except self.client.errors.RemoteEntryNotFoundError as error:
+            raise self._without_config() from error
+        except Exception as error:
+            trouble = self._error(error, CONFIG)
+            moved = isinstance(error, self.client.errors.RevisionNotFoundError)
+            if not moved and (path := self.cached(CONFIG)):
+                return path, str(trouble).removeprefix(f"{self.repo}: ")
+            raise trouble from error
+
+    def cached(self, name: str) -> Path | None:
+        """Return where the client has the file already."""
+        found = self.client.try_to_load_from_cache(self.repo, name, revision=self.commit or self.revision)
+        return Path(found) if isinstance(found, str) else None
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Return a whole small file, None where the repo has none of that name."""
+        try:
+            path = self.cached(name) or self._download(name, limit)
+        except MalformedModelError:
+            raise
+        except self.client.errors.RemoteEntryNotFoundError:
+            return None
+        except Exception as error:
+            raise self._error(error, name) from error
+        return read_file(path, f"{self.repo}: {name}", limit)
+
+    def span(self, name: str, first: int, last: int) -> tuple[bytes, int | None] | None:
+        """Return bytes first..last of a file and its size, None where the repo has none of that name."""
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                return self._get(name, first, last)
+            except self.client.errors.RemoteEntryNotFoundError:
+                return None
+            except Exception as error:
+                pause = next(pauses, None)
+                if pause is None or not is_passing(error) or retry_after(error):
+                    raise self._error(error, name) from error
+            time.sleep(pause)
+
+    def summary(self) -> tuple[dict[str, int], tuple[str, ...]]:
+        """Return the Hub's count of elements by dtype and the names of all files."""
+        expand = ["safetensors", "siblings"]
+        try:
+            info = self.client.HfApi(library_name="roofcast").model_info(
+                self.repo, revision=self.commit or self.revision, expand=expand, timeout=self.timeout
+            )
+        except Exception as error:
+            raise self._error(error, "its list of files") from error
+        elements = info.safetensors.parameters if info.safetensors else {}
+        return dict(elements), tuple(sibling.rfilename for sibling in info.siblings or ())
+
+    def _download(self, name: str, limit: int) -> Path:
+        """Put a small file into the client's cache, after a look at the server that does not hang as the client may.
+
+        Without it the client itself asks a silent server for seven minutes, and waits as long as Retry-After says.
+        """
+        revision = self.commit or self.revision
+        size = self._size(name, revision)
+        if size > limit:
+            msg = f"{self.repo}: {name}: {size:,} bytes, larger than {limit // 1_000_000} MB; that is no such file"
+            raise MalformedModelError(msg)
+        ask = partial(self.client.hf_hub_download, self.repo, name, revision=revision, library_name="roofcast")
+        return Path(within(PATIENCE + size / SLOWEST, ask))
+
+    def _size(self, name: str, revision: str | None) -> int:
+        """Return the size of a file, 0 where the server does not tell. [B]"""
+        response = self.client.utils.get_session().head(
+            self.client.hf_hub_url(self.repo, name, revision=revision),
+            headers=self._headers(),
+            timeout=self.client.constants.HF_HUB_ETAG_TIMEOUT,
+            follow_redirects=False,  # the answer is about the file; a storage host need not be asked, nor see the token
+        )
+        self.client.utils.hf_raise_for_status(response)
+        size = response.headers.get("X-Linked-Size") or (response.is_success and response.headers.get("Content-Length"))
+        return int(size) if size and size.isdigit() else 0
+
+    def _get(self, name: str, first: int, last: int) -> tuple[bytes, int | None]:
+        url = self.client.hf_hub_url(self.repo, name, revision=self.commit)
+        headers = self._headers() | {"Range": f"bytes={first}-{last}"}
+        session = self.client.utils.get_session()  # it drops the token when another host is redirected to
+        with session.stream("GET", url, headers=headers, timeout=self.timeout, follow_redirects=True) as response:
+            if response.status_code == _NOTHING_THERE:  # an empty file
+                return b"", _total(response.headers.get("Content-Range"))
+            self.client.utils.hf_raise_for_status(response)
+            return _body(response, first, last, time.monotonic() + 3 * self.timeout + (last - first) / SLOWEST)
+
+    def _headers(self) -> dict[str, str]:
+        sent: dict[str, str] = self.client.utils.build_hf_headers(library_name="roofcast")
+        return sent | {"Accept-Encoding": "identity"}  # sizes and ranges are those of the file
+
+    def _ask(self, name: str) -> Ask:
+        constants = self.client.constants
+        return Ask(
+            repo=self.repo,
+            revision=self.revision or "main",
+            file=name,
+            endpoint=constants.ENDPOINT,
+            token=self.client.utils.get_token() is not None,
+            cache=str(constants.HF_HUB_CACHE),
+            timeout=self.timeout,
+            nearest=tuple(nearest_names(self.repo, 3)),
+        )
+
+    def _error(self, error: Exception, name: str) -> HubError:
+        return HubError(explain(error, self._ask(name)))
+
+    def _without_config(self) -> HubError:
+        try:
+            names = self.summary()[1]
+        except HubError:
+            names = ()
+        return HubError(without_config(names, self._ask(CONFIG)))
+
+
+def _body(response: Any, first: int, last: int, deadline: float) -> tuple[bytes, int | None]:  # noqa: ANN401  of httpx, or of httpx2
+    """Return bytes first..last of an answer and the file's size; a server without ranges sends all: stop early."""
+    if response.headers.get("Content-Type", "").startswith("text/html"):
+        raise NotTheHubError
+    whole = response.status_code != _PART  # the range was ignored
+    skip = first if whole else 0
+    end = skip + last - first + 1
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) >= end:
+            break
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    size = response.headers.get("Content-Length") if whole else response.headers.get("Content-Range")
+    return bytes(body[skip:end]), _total(size)
+
+
+def _total(header: str | None) -> int | None:
+    size = (header or "").rpartition("/")[2]
+    return int(size) if size.isdigit() else None

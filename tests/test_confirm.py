@@ -1,0 +1,151 @@
+"""An unknown class is answered only where its key and value projections have the rows that its config implies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from roofcast.modelspec.confirm import confirm_attention
+from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.spec import ModelSpec, build_spec
+from roofcast.modelspec.weights import Tensor, collect, summarise
+from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, llama_tensors
+
+NEW = {**LLAMA, "model_type": "brand_new"}
+NEW_LATENT = {**DEEPSEEK, "model_type": "brand_new"}
+LLAMA_TENSORS = llama_tensors(LLAMA)
+# MLA of the small config: d_c + d_rope = 16 + 4 rows
+LATENT_TENSORS = tuple(
+    Tensor(f"model.layers.{layer}.self_attn.kv_a_proj_with_mqa.weight", "BF16", (20, 64)) for layer in range(4)
+)
+
+
+def spec(config: dict[str, Any]) -> ModelSpec:
+    """Build a config of an unknown class as if headers were at hand."""
+    return build_spec(config, counted_in_files=True)
+
+
+def confirm(config: dict[str, Any], tensors: tuple[Tensor, ...]) -> None:
+    """Hold a config against tensors."""
+    confirm_attention(spec(config), collect({"model.safetensors": tensors}, "x"))
+
+
+def refusal(config: dict[str, Any], tensors: tuple[Tensor, ...]) -> str:
+    """Return the line with which tensors are found not to confirm a config."""
+    with pytest.raises(UnknownArchitectureError) as caught:
+        confirm(config, tensors)
+    assert "'brand_new'" in str(caught.value)
+    assert is_one_line(str(caught.value))
+    return str(caught.value)
+
+
+def reshaped(part: str, rows: int) -> tuple[Tensor, ...]:
+    """Return the Llama's tensors with other rows for those whose name has a part."""
+    return tuple(replace(t, shape=(rows, 64)) if part in t.name else t for t in LLAMA_TENSORS)
+
+
+def test_matching_rows_confirm() -> None:
+    """2 KV heads of 8 are 16 rows of K and of V in every layer; a latent of 16 and a RoPE key of 4 are 20."""
+    confirm(NEW, LLAMA_TENSORS)
+    confirm(NEW_LATENT, LATENT_TENSORS)
+
+
+@pytest.mark.parametrize("stem", ["model.", "", "language_model.model.", "transformer.blocks_of."])
+def test_the_names_before_the_layer_do_not_matter(stem: str) -> None:
+    """Checkpoints wrap their decoders in other modules."""
+    confirm(NEW, tuple(replace(t, name=t.name.replace("model.", stem, 1)) for t in LLAMA_TENSORS))
+
+
+def test_value_heads_of_another_width() -> None:
+    """V has the rows of its own head size."""
+    config = {**NEW, "v_head_dim": 4}
+
+    confirm(config, reshaped("v_proj", 8))
+    assert "v_proj" in refusal(config, LLAMA_TENSORS)
+    assert "16 rows, not 8" in refusal(config, LLAMA_TENSORS)
+
+
+@pytest.mark.parametrize("part", ["layers.0.self_attn.k_proj", "layers.3.self_attn.v_proj"])
+@pytest.mark.parametrize("rows", [8, 17, 32, 64])
+def test_other_rows_refuse(part: str, rows: int) -> None:
+    """A single layer with other rows refuses, and layer, projection and both numbers are named."""
+    message = refusal(NEW, reshaped(part, rows))
+
+    assert f"layer {part[7]}'s {part[-6:]}" in message
+    assert f"{rows} rows, not 16 rows" in message
+
+
+@pytest.mark.parametrize("part", ["layers.0.self_attn.k_proj", "layers.2.self_attn.v_proj"])
+def test_a_missing_projection_refuses(part: str) -> None:
+    """A layer that shares the keys of another, or fuses its projections, does not tell."""
+    message = refusal(NEW, tuple(t for t in LLAMA_TENSORS if part not in t.name))
+
+    assert f"layer {part[7]}'s {part[-6:]}" in message
+    assert "no such tensor" in message
+
+
+def test_a_summary_confirms_nothing() -> None:
+    """Elements by dtype hold no shapes."""
+    with pytest.raises(UnknownArchitectureError, match="no such tensor"):
+        confirm_attention(spec(NEW), summarise({"BF16": 1000}, "hub summary"))
+
+
+def test_a_latent_with_other_rows_refuses() -> None:
+    """A latent of another width is not the config's, and K and V projections do not stand in for it."""
+    wider = tuple(replace(t, shape=(24, 64)) for t in LATENT_TENSORS)
+
+    assert "24 rows, not 20 rows" in refusal(NEW_LATENT, wider)
+    assert "kv_a_proj_with_mqa" in refusal(NEW_LATENT, LLAMA_TENSORS)
+
+
+def test_layers_beyond_the_decoder_are_not_asked() -> None:
+    """Multi-token-prediction layers may be of any kind."""
+    confirm(NEW, (*LLAMA_TENSORS, Tensor("model.layers.4.self_attn.k_proj.weight", "BF16", (999, 64))))
+
+
+def test_a_bias_or_a_scale_is_no_projection() -> None:
+    """Only the weight's rows count, not those of what stands beside it."""
+    beside = tuple(
+        Tensor(f"model.layers.0.self_attn.k_proj.{name}", "F32", shape)
+        for name, shape in (("bias", (16,)), ("weight_scale_inv", (1, 1)), ("weight_scale", ()))
+    )
+
+    confirm(NEW, (*LLAMA_TENSORS, *beside))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.1.mixer.A_log",
+        "model.layers.1.mamba.in_proj.weight",
+        "model.layers.1.mixer.conv1d.weight",
+        "model.layers.1.linear_attn.dt_bias",
+        "model.layers.1.mixer.dt_proj.weight",
+        "model.layers.1.ssm_out.weight",
+        "model.layers.1.self_attn.indexer.wk.weight",
+        "model.layers.1.self_attn.compressor.weight",
+        "model.layers.1.attention.time_mix_key",
+        "model.layers.1.mixer.x_proj.weight",
+        "model.layers.1.cross_attn.q_proj.weight",
+    ],
+)
+def test_parts_of_other_layers_refuse(name: str) -> None:
+    """State spaces, convolutions, indexers and compressors beside a whole attention still refuse, by name."""
+    message = refusal(NEW, (*LLAMA_TENSORS, Tensor(name, "BF16", (8,))))
+
+    assert name in message
+
+
+def test_a_tensor_of_no_rank_is_no_projection() -> None:
+    """A projection without rows is none."""
+    scalars = tuple(replace(t, shape=()) if "k_proj" in t.name else t for t in LLAMA_TENSORS)
+
+    assert "no such tensor" in refusal(NEW, scalars)
+
+
+def test_a_strangers_tensor_name_stays_on_one_line() -> None:
+    """Names of tensors come from files: whatever they hold, the message is one printable line."""
+    refusal(NEW, (*LLAMA_TENSORS, Tensor("a\nb\x1b.A_log", "BF16", (8,))))
+    refusal(NEW, (*LLAMA_TENSORS, Tensor("x" * 100_000 + ".A_log", "BF16", (8,))))

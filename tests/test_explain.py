@@ -1,0 +1,124 @@
+"""Every printed term leads to its formula: the docstring of the function that counts it."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+from importlib import import_module
+
+import pytest
+
+from roofcast.calculators.errors import UsageError
+from roofcast.calculators.explain import TERMS, explain
+from tests.running import roofcast
+
+# the counted quantities that JSON and tables print; what is only repeated from a source (layers, memory) has no formula
+PRINTED = (
+    "kv_bytes_per_token",
+    "window_bytes",
+    "cache_bytes",
+    "parameters",
+    "parameters_in_files",
+    "active_parameters",
+    "non_embedding_parameters",
+    "weight_bytes",
+    "budget_bytes",
+    "kv_bytes",
+    "kv_tokens",
+    "kv_bytes_per_sequence",
+    "max_sequences",
+    "prefill_flops",
+    "attention_share",
+    "crossover_tokens",
+    "ridge",
+)
+# two quantities with an operator between them, or an equals sign
+EQUATION = re.compile(r"[\w)\]] = [\w(]|[\w)\]%] (?:x|\+|-|/|\*|>=|<=) [\w(]|\b\d [A-Z]\b|sum of|sum over|floor\(|min\(")
+UNIT = re.compile(r"\[(?:-|[A-Za-z]+(?:/[A-Za-z]+)?)\]")
+COUNTS = frozenset({"parameters", "parameters_in_files", "max_sequences"})  # a plain count needs no unit
+
+
+def counted_by(term: str) -> object:
+    """Return the function or property that counts a term."""
+    module, path = TERMS[term]
+    target: object = import_module(module)
+    for name in path.split("."):
+        target = inspect.getattr_static(target, name)
+    return target
+
+
+def docstring(term: str) -> str:
+    """Return the docstring behind a term."""
+    return inspect.getdoc(counted_by(term)) or ""
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_every_term_resolves(term: str) -> None:
+    """`--explain TERM` prints the first sentence of the docstring and where the function is."""
+    module, path = TERMS[term]
+
+    assert docstring(term).splitlines()[0] in explain(term)
+    assert f"{module}.{path}" in explain(term)
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_every_term_has_its_equation(term: str) -> None:
+    """The docstring behind a term says how the number is made, before any example."""
+    assert EQUATION.search(docstring(term).partition(">>>")[0]), docstring(term)
+
+
+@pytest.mark.parametrize("term", sorted(TERMS.keys() - COUNTS))
+def test_every_term_has_its_unit(term: str) -> None:
+    """The docstring behind a term names the unit in brackets, `[B]`, unless it is a plain count."""
+    assert UNIT.search(docstring(term).partition(">>>")[0]), docstring(term)
+
+
+@pytest.mark.parametrize("term", PRINTED)
+def test_every_printed_quantity_is_a_term(term: str) -> None:
+    """The key that a number has in JSON is the term to ask for."""
+    assert term in TERMS
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_parameters_match_the_signature(term: str) -> None:
+    """Names under `Args:` are the function's own, all but self."""
+    target = counted_by(term)
+    section = re.search(r"^Args:\n(?P<names>(?:[ ]+.*\n?)+)", docstring(term), re.MULTILINE)
+    if section is None or not inspect.isfunction(target):
+        return
+    named = re.findall(r"^ +([\w, ]+):", section["names"], re.MULTILINE)
+    documented = {name.strip() for group in named for name in group.split(",")}
+
+    assert documented == inspect.signature(target).parameters.keys() - {"self"}
+
+
+@pytest.mark.parametrize("term", [term for term, (module, _) in TERMS.items() if module.endswith(("cache", "flops"))])
+def test_formulas_of_the_architecture_have_a_worked_example(term: str) -> None:
+    """The docstring of a formula over an architecture carries a doctest, a number checked by hand."""
+    assert doctest.DocTestParser().get_examples(docstring(term))
+
+
+def test_an_unknown_term() -> None:
+    """What cannot be explained is refused with the nearest term and the list of all."""
+    with pytest.raises(UsageError, match=r"crossover_tokens") as refused:
+        explain("crossover_token")
+
+    assert all(term in str(refused.value) for term in TERMS)
+
+
+@pytest.mark.parametrize("command", ["kv", "model", "gpus", "fit"])
+def test_explain_needs_nothing_else(command: str) -> None:
+    """Every command explains without a MODEL or --gpu, on stdout, and leaves with 0."""
+    outcome = roofcast(command, "--explain", "cache_bytes")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "min(T, W)" in outcome.out
+
+
+def test_explaining_nothing_known_is_bad_usage() -> None:
+    """An unknown term exits 2 with one line."""
+    outcome = roofcast("kv", "--explain", "fortune")
+
+    assert outcome.code == 2
+    assert "fortune" in outcome.complaint

@@ -1,0 +1,58 @@
+"""Whole outputs, byte for byte: a changed number shows as a diff to be reviewed. `make golden` rewrites them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.running import roofcast
+
+GOLDEN = Path(__file__).parent / "golden"
+FIVE = ("llama-3.1-8b", "llama-2-7b", "qwen2.5-7b", "mistral-7b-v0.3", "deepseek-v3")
+# file -> the command whose output it holds; its ending names the format
+CASES: dict[str, tuple[str, ...]] = {
+    "kv-five-bf16-128k.txt": ("kv", *FIVE, "--context", "128k", "--weights", "bf16"),
+    "kv-five-bf16-128k.json": ("kv", *FIVE, "--context", "128k", "--weights", "bf16"),
+    "kv-five-stored.md": ("kv", *FIVE),
+    "kv-five-stored.csv": ("kv", *FIVE),
+    "kv-windows.json": ("kv", "mistral-7b-v0.1", "opt-13b", "gpt2"),
+    "model-deepseek-v3.txt": ("model", "deepseek-v3"),
+    "model-deepseek-v3.json": ("model", "deepseek-v3"),
+    "model-mixtral-8x7b.json": ("model", "mixtral-8x7b"),
+    "gpus-ridges.txt": ("gpus", "2080ti", "a100-80gb", "a100-40gb", "h100", "h100-pcie", "h200"),
+    "gpus-h100.txt": ("gpus", "h100-sxm"),
+    "gpus-h100.json": ("gpus", "h100-sxm"),
+    "fit-llama-3.1-8b-h100.txt": ("fit", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "none", "--reserve", "10%"),
+    "fit-llama-3.1-8b-h100.json": ("fit", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "none", "--reserve", "10%"),
+    "fit-llama-3.1-405b-h100.txt": ("fit", "llama-3.1-405b", "--gpu", "h100-sxm"),
+    "fit-llama-3.1-405b-h100.json": ("fit", "llama-3.1-405b", "--gpu", "h100-sxm"),
+    "fit-deepseek-v3-8xh200.json": ("fit", "deepseek-v3", "--gpu", "h200-sxm", "--tp", "8", "--context", "4k,128k"),
+    "fit-deepseek-v3-8xh200.md": ("fit", "deepseek-v3", "--gpu", "h200-sxm", "--tp", "8", "--context", "4k,128k"),
+    "explain-cache_bytes.txt": ("kv", "--explain", "cache_bytes"),
+}
+FORMATS = {".txt": "text", ".json": "json", ".csv": "csv", ".md": "markdown"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_is_the_golden_one(name: str, *, update_golden: bool) -> None:
+    """A command prints what its golden file holds."""
+    path = GOLDEN / name
+    outcome = roofcast(*CASES[name], "--format", FORMATS[path.suffix])
+
+    assert outcome.code == 0, outcome.err
+    if update_golden:
+        path.write_text(outcome.out, encoding="utf-8")
+    assert outcome.out == path.read_text(encoding="utf-8")
+
+
+def test_every_golden_file_has_its_command() -> None:
+    """No golden file is left over from a case that is gone."""
+    assert {path.name for path in GOLDEN.iterdir()} - CASES.keys() == set()
+
+
+def test_golden_files_are_of_no_machine(repository: Path) -> None:
+    """Golden files hold no path, user or host of the machine that wrote them."""
+    for path in GOLDEN.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert [word for word in (str(repository), str(Path.home()), "/tmp", "127.0.0.1") if word in text] == []  # noqa: S108
