@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,10 +11,12 @@ from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureEr
 from roofcast.modelspec.families import FAMILIES, Family, Trait
 from roofcast.modelspec.formats import TORCH_DTYPES
 from roofcast.modelspec.keys import ALIASES, DIFFERENT_BY_DESIGN, is_off, not_understood
+from roofcast.modelspec.strictjson import quoted
 
 # Far above any model there is; a size beyond is a slip of the file, not a model.
 LARGEST: Final[dict[str, int]] = {"layers": 10_000, "query_heads": 100_000, "kv_heads": 100_000, "experts": 100_000}
 LARGEST_SIZE: Final = 100_000_000
+LISTED: Final = 8  # names that an error spells out
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class Config:
             raise MalformedModelError(msg)
         strange = sorted({str(name) for name in value if str(name) not in allowed})
         if strange:
-            msg = f"{key} has {', '.join(strange)}, which roofcast does not understand; it knows {', '.join(allowed)}"
+            msg = f"{key} has {listed(strange)}, which roofcast does not understand; it knows {', '.join(allowed)}"
             raise UnknownArchitectureError(msg)
         return tuple(str(name) for name in value)
 
@@ -155,9 +158,8 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     known = model_type in FAMILIES
     strange = not_understood(raw, known_class=known)
     if strange:
-        what = f"model_type {model_type!r}" if model_type else "a config without model_type"
-        keys = ", ".join(strange[:8]) + (f" and {len(strange) - 8} more" if len(strange) > 8 else "")  # noqa: PLR2004
-        msg = f"{what} has keys that roofcast does not understand: {keys}"
+        what = f"model_type {quoted(model_type)}" if model_type else "a config without model_type"
+        msg = f"{what} has keys that roofcast does not understand: {listed(strange)}"
         raise UnknownArchitectureError(msg)
     family = FAMILIES.get(model_type, Family())
     present = frozenset(key for key, value in raw.items() if value is not None)
@@ -165,9 +167,20 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     config = Config(completed, family, model_type, known, present)
     for fact in family.needs:
         if not any(key in raw for key in ALIASES.get(fact, (fact,))):
-            msg = f"{config.key_of(fact)} is missing; a config of model_type {model_type!r} needs it"
+            msg = f"{config.key_of(fact)} is missing; a config of model_type {quoted(model_type)} needs it"
             raise MalformedModelError(msg)
     return config
+
+
+def listed(names: Sequence[str]) -> str:
+    r"""A stranger's names for an error message: on one line, and not more than a line bears.
+
+    >>> print(listed(["mamba_d_state", "a\nb", *"cdefghij"]))
+    mamba_d_state, 'a\nb', c, d, e, f, g, h and 2 more
+    """
+    shown = [name if re.fullmatch(r"[\w.-]{1,60}", name) else quoted(name) for name in names[:LISTED]]
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(shown) + more
 
 
 def _short(value: object) -> str:

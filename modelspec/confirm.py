@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from roofcast.modelspec.spec import ModelSpec
@@ -29,7 +30,7 @@ def confirm_attention(spec: ModelSpec, files: WeightFiles) -> None:
     Raises:
         UnknownArchitectureError: they do not, or the files do not tell, or hold parts of another kind of layer.
     """
-    what = f"model_type {spec.model_type!r} is not known"
+    what = f"model_type {quoted(spec.model_type)} is not known"
     rows: dict[tuple[int, str], int] = {}
     for tensor in files.tensors:
         if re.search(_OTHER_STATE, f"{tensor.name}."):

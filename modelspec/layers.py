@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.modelspec.attention import Attention, GroupedAttention, LatentAttention
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
+from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ def _windows(config: Config, count: int) -> tuple[int | None, ...]:
     if kinds:
         return tuple(window if LAYER_TYPES[kind] else None for kind in kinds)
     if not config.known:
-        msg = f"model_type {config.model_type!r} has sliding_window but no layer_types: which layers slide is unknown"
+        msg = f"model_type {quoted(config.model_type)} has sliding_window but no layer_types: which layers slide is unknown"
         raise UnknownArchitectureError(msg)
     if "use_sliding_window" in config.present:
         first = config.size("max_window_layers", 0, least=0)

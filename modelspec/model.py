@@ -11,6 +11,7 @@ from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.spec import ModelSpec, build_spec
 from roofcast.modelspec.stored import parameter_elements
+from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from roofcast.modelspec.source import Checkpoint
@@ -65,7 +66,7 @@ class Model:
         if self.spec.known_class:
             return Amount(self.spec.parameters, "config", warning=self._difference())
         count = self._decoder_elements()
-        warning = f"model_type {self.spec.model_type!r} is not known: parameters are those of the weight files"
+        warning = f"model_type {quoted(self.spec.model_type)} is not known: parameters are those of the weight files"
         return Amount(count, "header" if count else None, warning=warning)
 
     @property

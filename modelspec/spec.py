@@ -11,6 +11,7 @@ from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.families import FAMILIES
 from roofcast.modelspec.layers import attention_layers, feed_forward_layers
 from roofcast.modelspec.nearest import nearest
+from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,7 +206,9 @@ def _quantization(raw: Mapping[str, Any]) -> str | None:
 
 def _unknown_class(config: Config) -> str:
     """Why a class that is not in the table cannot be counted from its config alone, and what would do."""
-    what = f"model_type {config.model_type!r} is not known" if config.model_type else "config.json has no model_type"
+    what = (
+        f"model_type {quoted(config.model_type)} is not known" if config.model_type else "config.json has no model_type"
+    )
     near = nearest(config.model_type, FAMILIES, cutoff=0.75)
     hint = f" (nearest: {', '.join(near)})" if near else ""
     return f"{what}{hint}: its parameters cannot be counted from config.json alone; safetensors headers would tell"

@@ -48,6 +48,7 @@ def fan_out(
                 done.put((item, call(item), None))
             except BaseException as error:  # noqa: BLE001  it is raised again where the results are read
                 done.put((item, None, error))
+                return
 
     for number in range(min(threads, len(items))):
         threading.Thread(target=work, name=f"roofcast-{number}", daemon=True).start()

@@ -161,15 +161,18 @@ def decoder_tensors(config: Mapping[str, Any], dtype: str = "BF16") -> Tensors:
 
 
 def deepseek_v3_tensors() -> Tensors:
-    """Return the tensors of deepseek-ai/DeepSeek-V3: FP8 in blocks of 128 x 128, layer 61 predicts a second token."""
+    """Return what deepseek-ai/DeepSeek-V3 holds: FP8 in blocks of 128 x 128, layer 61 predicts a second token.
+
+    The 256 experts of a layer are one tensor each for gate, up and down: the published files have one an expert, which
+    makes 91,991 tensors of the same elements.
+    """
     return dict(_deepseek_v3_tensors())
 
 
 def _deepseek_v3_tensors() -> Iterator[tuple[str, tuple[str, list[int]]]]:
     yield "model.embed_tokens.weight", ("BF16", [129280, 7168])
     for layer in range(62):
-        at = f"model.layers.{layer}"
-        yield from _deepseek_v3_layer(at, dense=layer < 3)
+        yield from _deepseek_v3_layer(f"model.layers.{layer}", dense=layer < 3)
     yield "model.layers.61.embed_tokens.weight", ("BF16", [129280, 7168])
     yield "model.layers.61.eh_proj.weight", ("BF16", [7168, 14336])
     for norm in ("enorm", "hnorm", "shared_head.norm"):
@@ -187,35 +190,31 @@ def _deepseek_v3_layer(at: str, *, dense: bool) -> Iterator[tuple[str, tuple[str
         "self_attn.kv_a_layernorm": 512,
     }.items():
         yield f"{at}.{norm}.weight", ("BF16", [width])
-    for name, (rows, columns) in {
-        "q_a_proj": (1536, 7168),
-        "q_b_proj": (24576, 1536),
-        "kv_a_proj_with_mqa": (576, 7168),
-        "kv_b_proj": (32768, 512),
-        "o_proj": (7168, 16384),
-    }.items():
-        yield from _in_blocks(f"{at}.self_attn.{name}", rows, columns)
+    for name, rows, columns in (
+        ("q_a_proj", 1536, 7168),
+        ("q_b_proj", 24576, 1536),
+        ("kv_a_proj_with_mqa", 576, 7168),
+        ("kv_b_proj", 32768, 512),
+        ("o_proj", 7168, 16384),
+    ):
+        yield from _in_blocks(f"{at}.self_attn.{name}", [], rows, columns)
     if dense:
-        yield from _mlp(f"{at}.mlp", 18432)
+        yield from _mlp(f"{at}.mlp", [], 18432)
         return
     yield f"{at}.mlp.gate.weight", ("BF16", [256, 7168])
     yield f"{at}.mlp.gate.e_score_correction_bias", ("F32", [256])
-    for expert in (*(f"experts.{number}" for number in range(256)), "shared_experts"):
-        yield from _mlp(f"{at}.mlp.{expert}", 2048)
+    yield from _mlp(f"{at}.mlp.experts", [256], 2048)
+    yield from _mlp(f"{at}.mlp.shared_experts", [], 2048)
 
 
-def _mlp(at: str, width: int) -> Iterator[tuple[str, tuple[str, list[int]]]]:
-    for name, (rows, columns) in {
-        "gate_proj": (width, 7168),
-        "up_proj": (width, 7168),
-        "down_proj": (7168, width),
-    }.items():
-        yield from _in_blocks(f"{at}.{name}", rows, columns)
+def _mlp(at: str, many: list[int], width: int) -> Iterator[tuple[str, tuple[str, list[int]]]]:
+    for name, rows, columns in (("gate", width, 7168), ("up", width, 7168), ("down", 7168, width)):
+        yield from _in_blocks(f"{at}.{name}_proj", many, rows, columns)
 
 
-def _in_blocks(at: str, rows: int, columns: int) -> Iterator[tuple[str, tuple[str, list[int]]]]:
-    yield f"{at}.weight", ("F8_E4M3", [rows, columns])
-    yield f"{at}.weight_scale_inv", ("F32", [-(-rows // 128), -(-columns // 128)])
+def _in_blocks(at: str, many: list[int], rows: int, columns: int) -> Iterator[tuple[str, tuple[str, list[int]]]]:
+    yield f"{at}.weight", ("F8_E4M3", [*many, rows, columns])
+    yield f"{at}.weight_scale_inv", ("F32", [*many, -(-rows // 128), -(-columns // 128)])
 
 
 def published(config: Mapping[str, Any], tensors: Tensors, shards: int = 1) -> dict[str, bytes | Sparse]:

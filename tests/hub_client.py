@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +58,9 @@ def hub_fixture(server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     yield server
+    for thread in threading.enumerate():  # a reader whose result no one waits for any more still holds a connection
+        if thread.name.startswith("roofcast-"):
+            thread.join(10)
     close_session()
 
 

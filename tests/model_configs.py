@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from roofcast.modelspec.errors import ModelError
-from roofcast.modelspec.spec import build_spec
+from roofcast.modelspec.errors import MalformedModelError, ModelError
+from roofcast.modelspec.spec import ModelSpec, build_spec
 from roofcast.modelspec.weights import Tensor
 
 FIXTURES: Final = Path(__file__).parent / "fixtures"
@@ -80,18 +80,32 @@ def changed(config: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**config, **changes}.items() if value is not MISSING}
 
 
-def refusal(config: dict[str, Any], *, counted_in_files: bool = False) -> ModelError:
-    """Return the error with which a config is refused; fails where it is not."""
+def outcome(config: dict[str, Any], *, counted_in_files: bool = False) -> ModelSpec | ModelError:
+    """Return what a config gives: the model, or the error with which it is refused."""
     try:
-        build_spec(config, counted_in_files=counted_in_files)
+        return build_spec(config, counted_in_files=counted_in_files)
     except ModelError as error:
         return error
-    raise AssertionError(f"{config} was answered")
+
+
+def refusal(config: dict[str, Any], *, counted_in_files: bool = False) -> ModelError:
+    """Return the error with which a config is refused; fails where it is not."""
+    error = outcome(config, counted_in_files=counted_in_files)
+    assert isinstance(error, ModelError), f"{config} was answered"
+    return error
 
 
 def is_one_line(message: str) -> bool:
     """Whether a message is one printable line that a terminal bears."""
     return message.isprintable() and 0 < len(message) < 1000
+
+
+def assert_malformed(config: dict[str, Any], key: str) -> None:
+    """Expect a config to be refused as broken, with the key named on one line."""
+    error = refusal(config)
+    assert type(error) is MalformedModelError, error
+    assert key in str(error)
+    assert is_one_line(str(error))
 
 
 def llama_tensors(config: dict[str, Any], dtype: str = "BF16") -> tuple[Tensor, ...]:

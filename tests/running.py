@@ -56,3 +56,13 @@ def answer(*arguments: str) -> Any:
 def result(*arguments: str) -> Any:
     """Run a command that must answer well, and return `result` of its JSON."""
     return answer(*arguments)["result"]
+
+
+def refused(outcome: Outcome, code: int, *words: str) -> None:
+    """Hold an error against its contract: the code, one printable line that holds the words, an empty stdout."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    assert outcome.complaint.isprintable()
+    assert "Traceback" not in outcome.err
+    assert "internal error" not in outcome.err
+    assert [word for word in words if word not in outcome.complaint] == [], outcome.complaint

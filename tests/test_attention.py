@@ -17,7 +17,7 @@ DEEPSEEK_V2_LITE = LatentAttention(16, 512, None, 128, 64, 128)
 
 def test_kinds_lists_every_kind_once() -> None:
     """The register that laws run over holds the kinds there are."""
-    assert KINDS == {"grouped": GroupedAttention, "latent": LatentAttention}
+    assert {"grouped": GroupedAttention, "latent": LatentAttention} == KINDS
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ PRINTED = (
     "ridge",
 )
 # two quantities with an operator between them, or an equals sign
-EQUATION = re.compile(r"[\w)\]] = [\w(]|[\w)\]%] (?:x|\+|-|/|\*|>=|<=) [\w(]|\b\d [A-Z]\b|sum of|sum over|floor\(|min\(")
+EQUATION = re.compile(
+    r"[\w)\]] = [\w(]|[\w)\]%] (?:x|\+|-|/|\*|>=|<=) [\w(]|\b\d [A-Z]\b|sum of|sum over|floor\(|min\("
+)
 UNIT = re.compile(r"\[(?:-|[A-Za-z]+(?:/[A-Za-z]+)?)\]")
 COUNTS = frozenset({"parameters", "parameters_in_files", "max_sequences"})  # a plain count needs no unit
 

@@ -204,7 +204,7 @@ def test_the_even_split_is_said() -> None:
     ("name", "count", "copies"),
     [("llama-3.1-8b", 8, False), ("llama-3.1-8b", 16, True), ("deepseek-v3", 2, True), ("qwen2.5-7b", 7, True)],
 )
-def test_what_does_not_split_is_warned_of(name: str, count: int, copies: bool) -> None:  # noqa: FBT001
+def test_what_does_not_split_is_warned_of(name: str, count: int, copies: bool) -> None:
     """More GPUs than KV heads, heads that do not divide, and a latent hold the cache more than once: a warning."""
     _, said = fitted(catalogued(name), replace(H100, count=count, memory=1e12))
 
@@ -284,9 +284,7 @@ def test_reserve(share: str) -> None:
 
 def test_contexts_are_those_asked() -> None:
     """--context and the contexts of rules are answered, each once, and no other."""
-    got = result(
-        "fit", "llama-3.1-8b", "--gpu", "h100-sxm", "--context", "8k,4k,8k", "--require", "sequences>=1@16k"
-    )
+    got = result("fit", "llama-3.1-8b", "--gpu", "h100-sxm", "--context", "8k,4k,8k", "--require", "sequences>=1@16k")
 
     assert sorted(row["context"] for row in got["contexts"]) == [4096, 8192, 16384]
 

@@ -27,9 +27,7 @@ def test_weights_cost_twice_their_number() -> None:
     assert linear_flops_per_token(build_spec(LLAMA_3_1_8B)) == 2 * N
 
 
-@pytest.mark.parametrize(
-    ("tokens", "tera", "percent"), [(4096, 61.6, 7), (32768, 738.9, 38), (131072, 6333.3, 71)]
-)
+@pytest.mark.parametrize(("tokens", "tera", "percent"), [(4096, 61.6, 7), (32768, 738.9, 38), (131072, 6333.3, 71)])
 def test_llama_8b_prompts(tokens: int, tera: float, percent: int) -> None:
     """Llama 3.1 8B: 2 N n + 2 x 32 n^2 x 4096 FLOP, and the second term's share."""
     spec = build_spec(LLAMA_3_1_8B)

@@ -102,9 +102,15 @@ def test_an_unknown_format_like_no_other_lists_all(wrong: str) -> None:
 
 
 def test_torch_dtypes_are_formats() -> None:
-    """Every dtype that a config.json may name is a row of the table, of the same width."""
-    widths = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4, "float64": 8}
-    widths |= {"float8_e4m3fn": 1, "float8_e5m2": 1}
-
-    assert {dtype: FORMATS[name].bytes_per_element for dtype, name in TORCH_DTYPES.items()} == widths
-    assert FORMATS[TORCH_DTYPES["bfloat16"]] is not FORMATS[TORCH_DTYPES["float16"]]
+    """Every dtype that a config.json may name is the row of the table that torch means by it."""
+    assert TORCH_DTYPES == {
+        "bfloat16": "bf16",
+        "float16": "fp16",
+        "half": "fp16",
+        "float32": "fp32",
+        "float": "fp32",
+        "float64": "fp64",
+        "float8_e4m3fn": "fp8",
+        "float8_e5m2": "fp8",
+    }
+    assert set(TORCH_DTYPES.values()) <= set(FORMATS)

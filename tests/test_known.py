@@ -15,7 +15,8 @@ from roofcast.modelspec.known import KnownModel, find_known, known_names, neares
 REFERENCE = json.loads((Path(__file__).parent / "fixtures" / "catalogue_parameters.json").read_text())["counts"]
 NAMES = known_names()
 REPO = re.compile(r"[\w-]+/[A-Za-z0-9][\w.-]*")
-SAFETENSORS_DTYPES = {"BF16", "F16", "F32", "F8_E4M3", "U8", "I8"}
+SAFETENSORS_DTYPES = {"BF16": 2, "F16": 2, "F32": 4, "F8_E4M3": 1, "U8": 1, "I32": 4}
+PACKED = {"U8", "I32"}  # several 4-bit weights an element
 
 # Published totals that the config alone must give, known from papers, model cards and the Hub's summaries.
 PUBLISHED = {
@@ -27,7 +28,51 @@ PUBLISHED = {
     "opt-13b": 12_853_473_280,
     "mixtral-8x7b": 46_702_792_704,
     "phi-3.5-moe": 41_873_153_344,
+    "mixtral-8x22b": 140_620_634_112,
+    "mixtral-8x22b-instruct": 140_630_071_296,
+    "mistral-nemo-12b": 12_247_782_400,
+    "mistral-large-2407": 122_610_069_504,
+    "devstral-small-2507": 23_572_403_200,
+    "seed-oss-36b": 36_151_104_512,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "qwen3-coder-next": 79_674_391_296,
+    "smollm3-3b": 3_075_098_624,
+    "llama-4-scout-17b-16e": 108_641_793_536,
+    "llama-4-maverick-17b-128e": 401_583_781_376,
 }
+
+# Bytes of all tensors of the published files: index files, audits of their headers, header readers.
+PUBLISHED_BYTES = {
+    "gpt-oss-20b": 13_761_264_768,
+    "gpt-oss-120b": 65_248_815_744,
+    "kimi-k2": 1_029_173_256_720,
+    "kimi-k2-0905": 1_029_173_265_504,
+    "kimi-k2-thinking": 594_205_920_512,
+    "kimi-k2.5": 595_148_192_736,
+    "kimi-k3": 1_560_860_324_864,
+    "minimax-m2": 230_121_630_720,
+}
+
+# Elements of the published files as the Hub counts them, scales included.
+PUBLISHED_ELEMENTS = {
+    "deepseek-v3.2": 685_396_921_376,
+    "glm-4.5": 358_337_791_296,
+    "glm-4.5-air": 110_468_824_832,
+    "glm-4.6": 356_785_898_816,
+    "glm-4.7": 358_337_791_296,
+    "glm-4.7-flash": 31_221_488_576,
+    "glm-5": 753_864_139_008,
+    "glm-5.2": 753_329_940_480,
+    "kimi-k2": 1_026_470_731_056,
+    "minimax-m2.5": 228_703_644_928,
+    "qwen3-32b-fp8": 32_764_027_904,
+    "qwen3-coder-480b-a35b-fp8": 480_184_064_000,
+}
+
+# Files that hold more than the class counts: a head beside the embedding that the class ties, or a module it drops.
+HEAD_TWICE = {"falcon-7b", "falcon-40b", "mistral-small-3.1-24b", "qwen3-0.6b", "qwen3-1.7b"}
+PREDICTION = {"qwen3-next-80b-a3b"}
 
 
 def entry(name: str) -> KnownModel:
@@ -50,7 +95,7 @@ def test_entry_is_whole(name: str) -> None:
     assert "https://" in model.sources["config"]
     assert ("files" in model.sources) == (model.files is not None)
     files = model.files or {}
-    assert set(files) <= SAFETENSORS_DTYPES
+    assert set(files) <= set(SAFETENSORS_DTYPES)
     assert all(count > 0 for count in files.values())
     assert 0 <= model.scales <= sum(files.values())
 
@@ -137,15 +182,21 @@ def test_reference_counts_are_the_published_ones(name: str) -> None:
     assert REFERENCE[name]["params"] == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name in REFERENCE and entry(name).files])
+def countable(name: str) -> bool:
+    """Tell whether an entry's files count parameters that the reference counts too."""
+    files = entry(name).files or {}
+    return name in REFERENCE and bool(files) and not PACKED & set(files)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if countable(name)])
 def test_files_hold_at_least_the_reference(name: str) -> None:
     """Files hold the reference's parameters; more only with a prediction module or with a head stored twice."""
     model = entry(name)
     stored = sum((model.files or {}).values()) - model.scales
     extra = stored - REFERENCE[name]["params"]
-    if model.config.get("num_nextn_predict_layers"):
+    if model.config.get("num_nextn_predict_layers") or name in PREDICTION:
         assert extra > 0
-    elif name in {"falcon-40b", "mistral-small-3.1-24b"}:
+    elif name in HEAD_TWICE:
         text = model.config.get("text_config", model.config)
         assert isinstance(text, dict)
         assert extra == text["vocab_size"] * text["hidden_size"]
@@ -181,10 +232,30 @@ def test_deepseek_v3_files_follow_from_its_config() -> None:
     assert entry("deepseek-r1").files == model.files
 
 
-@pytest.mark.parametrize(
-    ("name", "total"),
-    [("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832), ("glm-4.7-flash", 31_221_488_576)],
-)
-def test_prediction_modules_of_glm(name: str, total: int) -> None:
-    """GLM's derived files add up to the totals the Hub shows (358B, 110B, 31B)."""
-    assert sum((entry(name).files or {}).values()) == total
+@pytest.mark.parametrize("name", sorted(PUBLISHED_ELEMENTS))
+def test_files_add_up_to_the_hub(name: str) -> None:
+    """Derived files add up, to the last element, to what the Hub counts."""
+    assert sum((entry(name).files or {}).values()) == PUBLISHED_ELEMENTS[name]
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED_BYTES))
+def test_files_weigh_what_is_published(name: str) -> None:
+    """Derived files weigh, to the last byte, what the published ones weigh."""
+    files = entry(name).files or {}
+    assert sum(SAFETENSORS_DTYPES[dtype] * count for dtype, count in files.items()) == PUBLISHED_BYTES[name]
+
+
+@pytest.mark.parametrize(("name", "layers", "experts"), [("gpt-oss-20b", 24, 32), ("gpt-oss-120b", 36, 128)])
+def test_gpt_oss_files_follow_from_its_config(name: str, layers: int, experts: int) -> None:
+    """Expert matrices are two weights a byte, with a byte of scale a 32 weights; all else is BF16."""
+    model = entry(name)
+    weights = layers * experts * 3 * 2880 * 2880  # gate and up in one matrix, and down
+    assert model.files == {"BF16": PUBLISHED[name] - weights, "U8": weights // 2 + weights // 32}
+    assert model.scales == weights // 32
+
+
+def test_granite_base_has_three_words_less() -> None:
+    """Granite's instruct files hold three words more than the base, and only theirs is the bare name."""
+    assert entry("granite-3.0-8b").config["vocab_size"] == 49_155
+    assert entry("granite-3.0-8b-base").config["vocab_size"] == 49_152
+    assert REFERENCE["granite-3.0-8b"]["params"] - REFERENCE["granite-3.0-8b-base"]["params"] == 3 * 4096

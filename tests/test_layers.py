@@ -46,6 +46,7 @@ def dense(config: dict[str, Any]) -> DenseFeedForward:
     return first
 
 
+MINIMAX = {"model_type": "minimax_m2", "head_dim": 8, "num_local_experts": 8, "num_experts_per_tok": 2}
 GPT = {"n_embd": 64, "n_layer": 4, "n_head": 8, "vocab_size": 500, "n_positions": 128}
 CHATGLM = {
     **changed(LLAMA, num_key_value_heads=MISSING, model_type="chatglm"),
@@ -107,8 +108,8 @@ def test_head_dim_is_stated_or_derived(changes: dict[str, Any], head_dim: int, v
         ({}, 0),
         ({"model_type": "qwen3", "head_dim": 8}, 8 + 8),
         ({"model_type": "olmo2"}, 8 * 8 + 2 * 8),
-        ({"model_type": "minimax_m2", "head_dim": 8}, 8 * 8 + 2 * 8),
-        ({"model_type": "minimax_m2", "head_dim": 8, "use_qk_norm": False}, 0),
+        (MINIMAX, 8 * 8 + 2 * 8),
+        ({**MINIMAX, "use_qk_norm": False}, 0),
         ({"model_type": "cohere"}, 0),
         ({"model_type": "cohere", "use_qk_norm": True}, 8 * 8 + 2 * 8),
         ({"model_type": "persimmon"}, 2 * (8 + 8)),
@@ -127,7 +128,8 @@ def test_norms_on_queries_and_keys(changes: dict[str, Any], parameters: int) -> 
         ("llama", {"attention_bias": True}, True, True),
         ("qwen2", {}, True, False),
         ("qwen2", {"attention_bias": False}, True, False),  # the class has them whatever the file says
-        ("glm4_moe", {"attention_bias": True}, True, False),
+        ("glm", {"head_dim": 8}, True, False),
+        ("glm", {"head_dim": 8, "attention_bias": False}, False, False),
         ("gpt_neox", {}, True, True),
         ("gpt_neox", {"attention_bias": False}, False, False),
         ("starcoder2", {}, True, True),
@@ -316,6 +318,7 @@ ERNIE = {
     "model_type": "ernie4_5_moe",
     "moe_num_experts": 4,
     "moe_k": 2,
+    "moe_num_shared_experts": 0,
     "moe_intermediate_size": 32,
     "moe_layer_start_index": 1,
 }

@@ -61,7 +61,7 @@ def test_other_text_is_refused(text: str) -> None:
         (Rule("kv_tokens", 426_785, None), False),
     ],
 )
-def test_exactly_enough_is_enough(rule: Rule, met: bool) -> None:  # noqa: FBT001
+def test_exactly_enough_is_enough(rule: Rule, met: bool) -> None:
     """A rule is met from its own number on."""
     assert (check_rules([rule], llama()) == []) is met
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS = [
     pytest.param(("kv", "llama-3.1-8b", "deepseek-v3", "opt-13b"), id="kv"),
-    pytest.param(("kv", "qwen3-32b-fp8"), id="kv-unknown-bytes"),
+    pytest.param(("kv", "qwen3-32b-fp8", "gpt-j-6b"), id="kv-quantised"),
     pytest.param(("kv", "llama-3.1-8b", "--context", "1m", "--weights", "nvfp4", "--kv", "q4_0"), id="kv-asked"),
     pytest.param(("model", "deepseek-v3"), id="model"),
     pytest.param(("model", "gpt2"), id="model-small"),
@@ -173,9 +173,11 @@ def test_what_is_not_known_is_null(tmp_path: Path) -> None:
     quantised = folder_of(tmp_path / "q", TINY | {"quantization_config": {"quant_method": "gptq"}})
     windowed = folder_of(tmp_path / "w", MISTRAL_7B_V0_1)
 
-    [row] = answer("kv", quantised)["result"]["models"]
+    unknown = answer("kv", quantised)
+    [row] = unknown["result"]["models"]
     got = answer("fit", windowed, "--gpu", "h100-sxm")["result"]
 
+    assert Draft202012Validator(json_schema("kv")).is_valid(unknown)
     assert row["weight_bytes"] is None
     assert got["kv_tokens"] is got["crossover_tokens"] is None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, window_bytes
@@ -23,7 +23,9 @@ from roofcast.calculators.rules import Rule, check_rules, parse_rule
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.model import Model, load_model
 from roofcast.modelspec.source import Checkpoint
-from roofcast.modelspec.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.spec import ModelSpec
 
 CONTEXTS = st.integers(1, 2**20)
 formats = st.sampled_from(sorted(FORMATS.values(), key=lambda f: f.bytes_per_element))
@@ -93,7 +95,7 @@ specs = models.map(lambda model: model.spec)
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
     """Draw one accelerator, from a phone's to a wafer's."""
-    memory = draw(st.floats(1e8, 1e13))
+    memory = draw(st.floats(6, 13).map(lambda exponent: 10**exponent))
     visible = draw(st.one_of(st.none(), st.floats(0.8, 1.1).map(lambda part: part * memory)))
     return Machine("g", 1, memory, visible, draw(st.floats(0, 0.99)))
 
@@ -143,9 +145,7 @@ def test_a_window_never_adds(config: dict[str, Any], window: int, context: int) 
     base["model_type"] = "mistral"
     plain, windowed = loaded(base).spec, loaded(base | {"sliding_window": window}).spec
 
-    assert cache_bytes(windowed, FORMATS["bf16"], context) == cache_bytes(
-        plain, FORMATS["bf16"], min(context, window)
-    )
+    assert cache_bytes(windowed, FORMATS["bf16"], context) == cache_bytes(plain, FORMATS["bf16"], min(context, window))
     assert attention_flops(windowed, context) <= attention_flops(plain, context)
 
 
@@ -180,22 +180,15 @@ def test_work_grows_with_the_prompt(spec: ModelSpec, one: int, other: int) -> No
 
 @given(specs)
 def test_the_crossover_solves_its_equation(spec: ModelSpec) -> None:
-    """One token before the crossover attention costs less than 2 N n, one token after it more."""
+    """One token before it attention costs less than 2 N n, one after it more; without one, attention stays below."""
     tokens = crossover_tokens(spec)
-    assume(tokens is not None)
-    assert tokens is not None
-
+    if tokens is None:
+        assert attention_share(spec, 2**30) < 0.5
+        return
     before, after = max(tokens - 1, 0), tokens + 1
+
     assert attention_flops(spec, before) <= linear_flops_per_token(spec) * before
     assert attention_flops(spec, after) >= linear_flops_per_token(spec) * after
-
-
-@given(specs)
-def test_no_crossover_means_none(spec: ModelSpec) -> None:
-    """Where there is no crossover, attention is the smaller part of a prompt of any length."""
-    assume(crossover_tokens(spec) is None)
-
-    assert attention_share(spec, 2**30) < 0.5
 
 
 @given(models, machines(), formats, CONTEXTS)
@@ -220,9 +213,7 @@ def test_memory_adds_up(model: Model, machine: Machine, kv: Format, context: int
 
 
 @given(models, machines(), st.floats(1, 10), formats, CONTEXTS)
-def test_more_memory_never_fits_less(
-    model: Model, machine: Machine, more: float, kv: Format, context: int
-) -> None:
+def test_more_memory_never_fits_less(model: Model, machine: Machine, more: float, kv: Format, context: int) -> None:
     """A larger memory takes at least as many sequences and tokens."""
     larger = replace(machine, memory=machine.memory * more)
     few, many = fitted(model, machine, kv, context), fitted(model, larger, kv, context)
@@ -277,18 +268,20 @@ def test_more_gpus_never_fit_fewer(
     assert counts[0] <= counts[1]
 
 
-@given(models, machines(), formats, CONTEXTS)
-def test_the_number_of_gpus_named_is_the_least_that_does(
-    model: Model, machine: Machine, kv: Format, context: int
-) -> None:
+@given(models, st.floats(0.01, 2), formats, CONTEXTS)
+def test_the_number_of_gpus_named_is_the_least_that_does(model: Model, part: float, kv: Format, context: int) -> None:
     """Where a number of GPUs is named it fits on them, and on no smaller number that divides the heads."""
-    result = fitted(model, machine, kv, context)
-    assume(not result.fits)
+    machine = Machine("g", 1, part * float(model.weight_bytes(None).value or 0), None, 0.1)
     heads = model.spec.layers[0].attention.query_heads
-    does = [n for n in range(1, heads + 1) if heads % n == 0 and fitted(model, replace(machine, count=n), kv, context).fits]
+    counts = [n for n in range(1, heads + 1) if heads % n == 0]
+    does = [n for n in counts if fitted(model, replace(machine, count=n), kv, context).fits]
+    reason = fitted(model, machine, kv, context).reason
 
-    assert result.reason is not None
-    assert (f"{does[0]} GPUs" in result.reason) if does else ("GPUs" not in result.reason)
+    if does[:1] == [1]:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert (f"{does[0]} GPUs" in reason) if does else ("GPUs" not in reason)
 
 
 @given(models, formats, formats, st.lists(CONTEXTS, min_size=1, max_size=4))
