@@ -194,7 +194,10 @@ def _sequences(room: float, each: float) -> int:
 
 
 def kv_tokens(model: Model, machine: Machine, room: float, kv: Format) -> int | None:
-    """Tokens of cache in all; with window layers those of one sequence, whose windows are taken off first."""
+    """Tokens of cache in all: floor((KV - windows) / bytes a token). [token]
+
+    With window layers they are those of one sequence, whose windows are taken off first.
+    """
     per_token = kv_bytes_per_token(model.spec, kv, machine.count)
     if not per_token:
         return None

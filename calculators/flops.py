@@ -27,6 +27,12 @@ def attention_flops(spec: ModelSpec, tokens: float) -> float:
     """FLOP of Q K^T and P V over a causal prompt of n tokens: 2 L n^2 d_attn, d_attn = n_q (d_k + d_v) / 2. [FLOP]
 
     Causal attention counts half of 4 L n^2 d_attn. A layer with window W touches n W - W^2 / 2 pairs.
+
+    >>> from roofcast.modelspec.spec import build_spec
+    >>> attention_flops(build_spec({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+    ...     "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}),
+    ...     4096) / 1e12  # 2 x 32 x 4096^2 x 4096
+    4.398046511104
     """
     return sum(n * attention.prefill_flops(tokens) for attention, n in spec.attention_counts.items())
 
@@ -44,7 +50,14 @@ def prefill_flops(spec: ModelSpec, tokens: float) -> float:
 
 
 def attention_share(spec: ModelSpec, tokens: float) -> float:
-    """Share of a prompt's FLOP that is attention scores. [-]"""
+    """Share of a prompt's FLOP that is attention scores: 2 L n^2 d_attn / (2 N n + 2 L n^2 d_attn). [-]
+
+    >>> from roofcast.modelspec.spec import build_spec
+    >>> round(attention_share(build_spec({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+    ...     "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}),
+    ...     53250), 3)
+    0.5
+    """
     return attention_flops(spec, tokens) / prefill_flops(spec, tokens)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -56,13 +55,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without box-drawing characters still gets its numbers
-    try:
-        code = _run()
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough, `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = OK
-    sys.exit(code)
+    sys.exit(_run())
 
 
 def _run() -> int:
@@ -73,8 +66,6 @@ def _run() -> int:
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:
         if "--debug" in sys.argv:
             raise

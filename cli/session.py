@@ -89,9 +89,9 @@ def present(document: Document, output: Output) -> None:
     elif name == "text" and _shows_styles():
         from roofcast.reports.text import BOLD, render_text
 
-        sys.stdout.write(render_text(document, style=BOLD))
+        _print(render_text(document, style=BOLD))
     else:
-        sys.stdout.write(OUTPUTS[name](document))
+        _print(OUTPUTS[name](document))
     if name in {"json", "csv"}:
         for warning in document.remarks.warnings:
             complain(f"warning: {warning}")
@@ -124,6 +124,16 @@ def explain_or(term: str | None, *needed: object) -> None:
         raise typer.Exit
     if not all(needed):
         raise UsageError("MODEL is missing; give a catalogue name such as llama-3.1-8b, a folder, or org/name")
+
+
+def _print(text: str) -> None:
+    """Writes to stdout; a reader that has seen enough, `| head`, is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(OK) from None
 
 
 def _shows_styles() -> bool:

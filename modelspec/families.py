@@ -63,6 +63,8 @@ class Family:
 
 
 _BIAS: Final = "attention_bias"
+_NO_WINDOW: Final = {"use_sliding_window": False}
+_LATE_WINDOW: Final = {**_NO_WINDOW, "max_window_layers": 28}
 _LLAMA: Final = Family(qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias")
 _PLAIN: Final = Family()
 _GPT2: Final = Family(
@@ -193,7 +195,7 @@ FAMILIES: Final[dict[str, Family]] = {
         defaults={"use_qk_norm": True, "head_dim": 128},
     ),
     "ministral3": Family(needs=("kv_heads",), defaults={"head_dim": 128}),
-    "mistral": Family(needs=("kv_heads",)),
+    "mistral": Family(needs=("kv_heads",), defaults={"sliding_window": 4096}),
     "mixtral": Family(needs=("experts", "kv_heads")),
     "mpt": Family(ffn_ratio=4, norm="plain", gated=False, tied=True),
     "nemotron": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
@@ -227,12 +229,23 @@ FAMILIES: Final[dict[str, Family]] = {
         needs=("experts", "kv_heads"), norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, head_bias="lm_head_bias"
     ),
     "qwen": Family(qkv_bias=True, ffn_divisor=2),
-    "qwen2": Family(needs=("kv_heads",), qkv_bias=True),
+    "qwen2": Family(needs=("kv_heads",), qkv_bias=True, defaults=_LATE_WINDOW),
     "qwen2_moe": Family(
-        needs=(*_ROUTED, "shared_width", "kv_heads"), qkv_bias="qkv_bias", shared_gate=True, defaults={"qkv_bias": True}
+        needs=(*_ROUTED, "shared_width", "kv_heads"),
+        qkv_bias="qkv_bias",
+        shared_gate=True,
+        defaults={**_LATE_WINDOW, "qkv_bias": True},
     ),
-    "qwen3": Family(needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", defaults={"head_dim": 128}),
-    "qwen3_moe": Family(needs=(*_ROUTED, "kv_heads"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
+    "qwen3": Family(
+        needs=("kv_heads",),
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        qk_norm="head",
+        defaults={**_LATE_WINDOW, "head_dim": 128},
+    ),
+    "qwen3_moe": Family(
+        needs=(*_ROUTED, "kv_heads"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", defaults=_NO_WINDOW
+    ),
     "seed_oss": Family(
         needs=("kv_heads",),
         qkv_bias=_BIAS,
@@ -240,7 +253,9 @@ FAMILIES: Final[dict[str, Family]] = {
         mlp_bias="mlp_bias",
         defaults={_BIAS: True, "head_dim": 128},
     ),
-    "smollm3": Family(needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", tied=True),
+    "smollm3": Family(
+        needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", tied=True, defaults=_NO_WINDOW
+    ),
     "stablelm": Family(
         needs=("kv_heads",),
         single_norm_key="use_parallel_residual",

@@ -29,7 +29,7 @@ class Format:
 
     @property
     def bytes_per_element(self) -> float:
-        """Bytes an element, scales included. [B]
+        """Bytes an element, scales included: (bits + scale_bits / block) / 8. [B]
 
         >>> FORMATS["nvfp4"].bytes_per_element, FORMATS["mxfp4"].bytes_per_element
         (0.5625, 0.53125)

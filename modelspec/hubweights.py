@@ -81,8 +81,10 @@ def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFile
         return collect({SINGLE: single}, remote.where), None
     text = remote.read(INDEX, MAX_INDEX)
     index = parse_index(text, f"{remote.where}: {INDEX}") if text is not None else None
-    all_names = remote.summary()[1] if index is None else ()
+    elements, all_names = remote.summary() if index is None else ({}, ())
     chosen = shards_of(index) if index else pick(all_names, remote.where)
+    if not chosen and elements:  # the files are elsewhere (a folder of their own), the Hub has counted them
+        return summarise(elements, "hub summary"), None
     if not chosen:
         return None, unread(all_names)
     if progress:

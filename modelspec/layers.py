@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.modelspec.attention import Attention, GroupedAttention, LatentAttention
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
+from roofcast.modelspec.keys import is_off
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def _windows(config: Config, count: int) -> tuple[int | None, ...]:
     if not config.known:
         msg = f"model_type {quoted(config.model_type)} has sliding_window but no layer_types: which layers slide is unknown"
         raise UnknownArchitectureError(msg)
-    if "use_sliding_window" in config.present:
+    if config.flag("use_sliding_window"):
+        if not is_off(config.raw.get("no_rope_layers")):  # smollm3: only layers with RoPE slide
+            msg = "use_sliding_window with no_rope_layers and no layer_types: which layers slide is not understood"
+            raise UnknownArchitectureError(msg)
         first = config.size("max_window_layers", 0, least=0)
         return tuple(window if layer >= first else None for layer in range(count))
     return (window,) * count

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 ASSUMED_DTYPE: Final = FORMATS["bf16"]
 _LAYER: Final = r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\."  # plain strings: re compiles and keeps them on first use
 _MTP: Final = r"(?:^|\.)(?:mtp|nextn)\w*\."
-# the reference implementation keeps the router's correction bias as a buffer, the files hold it as a tensor
-_CORRECTION: Final = r"\.(?:e_score_correction_bias|expert_bias)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Model:
 
     @property
     def parameters(self) -> Amount:
-        """Parameters as the reference implementation counts them; of an unknown class, those of the files."""
+        """Parameters as the reference implementation counts them; of an unknown class, those of the files. [parameter]"""
         if self.spec.known_class:
             return Amount(self.spec.parameters, "config", warning=self._difference())
         count = self._decoder_elements()
@@ -71,9 +69,9 @@ class Model:
 
     @property
     def parameters_in_files(self) -> int | None:
-        """Parameters that the weight files hold; None without headers or where packed integers hide them.
+        """Parameters that the weight files hold; None without headers or where packed integers hide them. [parameter]
 
-        Quantisation scales are not counted, but where only the Hub's summary by dtype is known: it does not tell them
+        The sum of the elements of every stored tensor that is trained. Quantisation scales are not counted, but where only the Hub's summary by dtype is known: it does not tell them
         apart (in DeepSeek-V3 they are 0.006 %).
         """
         if self.files is None:
@@ -92,9 +90,8 @@ class Model:
         if self.spec.quantization is not None:
             text = f"the {self.spec.quantization} weights' stored bytes need safetensors headers; --weights FORMAT asks"
             return Amount(None, None, warning=f"{self.name}: {text} for another format")
-        parameters = self.parameters.value
         stored = FORMATS[self.spec.dtype] if self.spec.dtype else ASSUMED_DTYPE
-        value = None if parameters is None else parameters * stored.bytes_per_element
+        value = self.spec.parameters * stored.bytes_per_element
         if self.spec.dtype:
             return Amount(value, "config", warning=self._mtp_warning())
         assumption = f"{self.name}: config.json states no torch_dtype; weights taken as {stored.name}"
@@ -105,12 +102,13 @@ class Model:
         if in_files is not None:
             return Amount(in_files * requested.bytes_per_element, "header")
         parameters = self.parameters.value
-        value = None if parameters is None else parameters * requested.bytes_per_element
-        return Amount(value, "config", warning=self._mtp_warning())
+        if parameters is None:
+            return Amount(None, None, warning=f"{self.name}: packed weight files hide how many parameters they hold")
+        return Amount(parameters * requested.bytes_per_element, "config", warning=self._mtp_warning())
 
     def _mtp_warning(self) -> str | None:
-        """Without headers the multi-token-prediction layers that files hold are not in the bytes."""
-        if not self.spec.mtp_layers or self.files is not None:
+        """Where the files do not tell, multi-token-prediction layers that they hold are not in the bytes."""
+        if not self.spec.mtp_layers or self.parameters_in_files is not None:
             return None
         return (
             f"{self.name}: weights are counted from config.json; multi-token-prediction layers that the published "
@@ -118,7 +116,7 @@ class Model:
         )
 
     def _decoder_elements(self) -> int | None:
-        """Parameters in the files but for multi-token prediction and correction biases; None where not to be told."""
+        """Parameters in the files but for multi-token prediction; None where they do not tell."""
         if self.files is None or not self.files.tensors:
             return None
         count = len(self.spec.layers)
@@ -131,9 +129,9 @@ class Model:
         held = self._decoder_elements()
         if held is None:
             return None
-        embedding = self.spec.vocab * self.spec.hidden
-        explained = {0, embedding if self.spec.tied else 0}  # a tied head may be stored a second time
-        if held - self.spec.parameters in explained:
+        head = self.spec.vocab * self.spec.hidden * self.spec.tied  # a tied head may be stored a second time
+        routers = self.spec.router_bias_parameters  # files and reference differ on whether they are parameters
+        if held - self.spec.parameters in {0, head, -routers, head - routers}:
             return None
         return (
             f"{self.name}: the weight files hold {held:,} parameters of the decoder, the architecture counts "
@@ -171,4 +169,4 @@ def _in_decoder(tensor: str, layers: int) -> bool:
     (False, True)
     """
     match = re.search(_LAYER, tensor)
-    return not (re.search(_MTP, tensor) or re.search(_CORRECTION, tensor) or (match and int(match[1]) >= layers))
+    return not (re.search(_MTP, tensor) or (match and int(match[1]) >= layers))

@@ -90,7 +90,10 @@ class ModelSpec:
 
     @property
     def parameters(self) -> int:
-        """Parameters as the reference implementation counts: tied tensors once, no multi-token prediction."""
+        """Parameters as the reference implementation counts: tied tensors once, no multi-token prediction. [parameter]
+
+        P = embedding + L (attention + feed-forward + norms) + final norm + head, the sum of `components`.
+        """
         return sum(self.components.values())
 
     @property
@@ -110,6 +113,11 @@ class ModelSpec:
         """
         parts = self.components
         return self.active_parameters - parts["embedding"] - parts["head"]
+
+    @property
+    def router_bias_parameters(self) -> int:
+        """Parameters of the routers' correction biases, where the reference counts them. [parameter]"""
+        return sum(getattr(layer.feed_forward, "router_bias", 0) for layer in self.layers)
 
     @property
     def attention_label(self) -> str:

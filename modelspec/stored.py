@@ -24,7 +24,10 @@ _SCALE: Final = r"""(?:^|\.)(?:
       | (?:\w+_)?g_idx | weight_shape
       | (?:nested_)?(?:absmax|quant_map) | quant_state\.[^.]+ | SCB | weight_format
     )$"""
-_BUFFER: Final = r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|num_batches_tracked)$"
+# the reference implementation keeps a router's correction bias as a buffer too
+_BUFFER: Final = (
+    r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|num_batches_tracked|e_score_correction_bias|expert_bias)$"
+)
 _MASK_RANK: Final = 4
 _PACKED_NAME: Final = r"(?:^|[._])(?:qweight|packed|blocks)$"
 _PACKED: Final = frozenset({"U8", "U16", "U32", "I16", "I32"})

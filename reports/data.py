@@ -6,6 +6,8 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
+from roofcast.reports.document import plain
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -65,5 +67,6 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, dict):
             flat |= flatten(value, f"{name}.")
         else:
-            flat[name] = json.dumps(value) if isinstance(value, list) else value
+            text = plain(value) if isinstance(value, str) else value
+            flat[name] = json.dumps(value) if isinstance(value, list) else text
     return flat

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roofcast.reports.document import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -41,4 +43,4 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.translate(_ESCAPED)
+    return plain(text).translate(_ESCAPED)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from roofcast.reports.document import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -53,6 +55,6 @@ def _row(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> s
 def _remark_lines(document: Document) -> Iterator[str]:
     """Notes first, then what was assumed, then warnings."""
     remarks = document.remarks
-    yield from remarks.notes
-    yield from (f"assumed: {line}" for line in remarks.assumptions)
-    yield from (f"warning: {line}" for line in remarks.warnings)
+    yield from map(plain, remarks.notes)
+    yield from (f"assumed: {plain(line)}" for line in remarks.assumptions)
+    yield from (f"warning: {plain(line)}" for line in remarks.warnings)

@@ -54,7 +54,12 @@ def test_cache_of_a_token_in_bf16(
 
 def test_value_heads_may_be_narrower() -> None:
     """Keys and values are counted at their own widths: 8 x (192 + 128) in MiMo-like layers."""
-    assert GroupedAttention(64, 8, 192, 128).elements_per_token == 8 * 192 + 8 * 128
+    narrow = GroupedAttention(64, 8, 192, 128)
+
+    assert narrow.elements_per_token == 8 * 192 + 8 * 128
+    assert narrow.shard(4) == 2 * 192 + 2 * 128
+    assert narrow.parameters(4096) == 4096 * (64 * 192 + 8 * 192 + 8 * 128) + 64 * 128 * 4096
+    assert narrow.prefill_flops(1024) == 2 * (1024 * 1024 / 2) * 64 * (192 + 128)
 
 
 def test_latent_cache_equals_two_and_a_quarter_groups() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.checkpoints import TINY, folder_of
 from tests.running import refused, roofcast
 
-NASTY = "a|b [red]x[/red] \x1b[31m\u202e*y*"
+NASTY = "a|b [bold red]x \x1b[31m\u202e*y*"
 
 
 @pytest.fixture(name="nasty")
@@ -58,7 +58,7 @@ def test_markup_pipes_and_escapes_in_a_name(
     assert "\x1b" not in outcome.out + outcome.err
     assert "\u202e" not in outcome.out + outcome.err
     if output in {"text", "csv"} and command != ("model",):
-        assert "a|b [red]x[/red] ?[31m?*y*" in outcome.out
+        assert "a|b [bold red]x ?[31m?*y*" in outcome.out
     if output == "markdown":
         for block in re.findall(r"(?:^\|.*\n)+", outcome.out, re.MULTILINE):
             assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1

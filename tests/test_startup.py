@@ -19,9 +19,9 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 NEVER_AT_START = {"huggingface_hub", "jsonschema", "matplotlib", "numpy", "torch"}
 COMMANDS = [
-    pytest.param("--help", {"roofcast.hwdb.accelerator", "yaml"}, id="help"),
-    pytest.param("kv llama-3.1-8b", {"roofcast.hwdb.accelerator", "yaml"}, id="kv"),
-    pytest.param("fit llama-3.1-8b --gpu h100-sxm --engine none", set(), id="fit"),
+    pytest.param("--help", {"rich", "roofcast.hwdb.accelerator", "yaml"}, id="help"),
+    pytest.param("kv llama-3.1-8b", {"rich", "roofcast.hwdb.accelerator", "yaml"}, id="kv"),
+    pytest.param("fit llama-3.1-8b --gpu h100-sxm --engine none", {"rich"}, id="fit"),
 ]
 
 
@@ -36,7 +36,7 @@ def modules_after(command: str) -> set[str]:
 
 @pytest.mark.parametrize(("command", "also_unwanted"), COMMANDS)
 def test_light_commands_leave_heavy_packages_alone(command: str, also_unwanted: set[str]) -> None:
-    """`--help`, `kv` and `fit` on catalogue models load no Hub client, numpy, matplotlib or torch; only `fit` YAML."""
+    """`--help`, `kv` and `fit` of a catalogue model load no Hub client, numpy, matplotlib, rich or torch; only `fit` YAML."""
     loaded = modules_after(command)
 
     assert "roofcast.cli.app" in loaded
