@@ -119,7 +119,7 @@ def fit(
 ) -> tuple[FitResult, Remarks]:
     """Answers `fit --engine none`.
 
-    budget = memory x (1 - reserve); KV = budget - weights / tp; sequences = floor(KV / cache of one).
+    budget = memory x (1 - reserve) [B]; KV = budget - weights / tp [B]; sequences = floor(KV / cache of one).
 
     Raises:
         UnansweredError: the weights' bytes are not known.

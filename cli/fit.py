@@ -47,7 +47,7 @@ def fit(
     output = Output(format, out, strict)
     check_output(output)
     kept, contexts = options.share(reserve), options.token_list(context)
-    weight_format, kv_format = find_format(weights) if weights else None, find_format(kv)
+    weight_format, kv_format = find_format(weights) if weights is not None else None, find_format(kv)
     rules = [parse_rule(text) for text in require or []]
     count = _count(gpus, tp)
     match = _accelerator(gpu)

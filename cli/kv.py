@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from roofcast.cli import options
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, load_all, present
+from roofcast.cli.session import Lookup, Output, attempt, check_output, explain_or, load, load_all, present, worst
 
 
 def kv(
@@ -31,7 +31,7 @@ def kv(
     output = Output(format, out, strict)
     check_output(output)
     contexts = options.token_list(context)
-    weight_format, kv_format = find_format(weights) if weights else None, find_format(kv)
+    weight_format, kv_format = find_format(weights) if weights is not None else None, find_format(kv)
     rows: list[KvModel] = []
     remarks = [Remarks(notes=(f"KV cache in {kv_format.name} (--kv)",))]
 
@@ -50,5 +50,6 @@ def kv(
             "contexts": contexts,
             "revision": revision,
         }
-        present(kv_document(rows, inputs, sum(remarks, Remarks()), contexts=contexts), output)
+        document = kv_document(rows, inputs, sum(remarks, Remarks()), contexts=contexts)
+        code = worst(code, attempt(lambda: present(document, output)))
     raise typer.Exit(code)

@@ -31,7 +31,7 @@ def model(
     output = Output(format, out, strict)
     check_output(output)
     contexts = options.token_list(context)
-    weight_format, kv_format = find_format(weights) if weights else None, find_format(kv)
+    weight_format, kv_format = find_format(weights) if weights is not None else None, find_format(kv)
     loaded = load(model or "", Lookup(revision, offline))
     result, remarks = describe(loaded, weights=weight_format, kv=kv_format, contexts=contexts)
     inputs = {"model": model, "weights": weights, "kv": kv_format.name, "contexts": contexts, "revision": revision}

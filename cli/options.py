@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from roofcast.hwdb.units import parse_percent, parse_tokens
+from roofcast.hwdb.units import UnitError, parse_percent, parse_tokens
 
 
 class OutputFormat(StrEnum):
@@ -38,7 +38,7 @@ def share(text: str) -> float:
     """A share below one: what is left must be something."""
     value = parse_percent(text)
     if value >= 1:
-        raise ValueError(f"{text!r} leaves nothing; write a share below 100%, such as '10%'")
+        raise UnitError(f"{text!r} leaves nothing; write a share below 100%, such as '10%'")
     return value
 
 

@@ -59,16 +59,24 @@ def load(name: str, lookup: Lookup) -> Model:
 
 def load_all(names: Sequence[str], answer: Callable[[str], None]) -> int:
     """Answers for every name, complains of those that cannot be, and returns the worst exit code."""
-    codes = [OK]
-    for name in names:
-        try:
-            answer(name)
-        except Exception as error:
-            code = exit_code(error)
-            if code is None or "--debug" in sys.argv:
-                raise
-            complain(str(error))
-            codes.append(code)
+    return worst(*(attempt(lambda name=name: answer(name)) for name in names))
+
+
+def attempt(action: Callable[[], None]) -> int:
+    """Does something and returns its exit code; what a user can act on is complained of here."""
+    try:
+        action()
+    except Exception as error:
+        code = exit_code(error)
+        if code is None or "--debug" in sys.argv:
+            raise
+        complain(str(error))
+        return code
+    return OK
+
+
+def worst(*codes: int) -> int:
+    """The code that a call with several outcomes leaves with."""
     return next(code for code in SEVERITY if code in codes)
 
 

@@ -50,7 +50,7 @@ class Config:
         if fact not in DIFFERENT_BY_DESIGN:
             for other, theirs in found[1:]:
                 if theirs != value and not isinstance(theirs, (list, dict)):
-                    msg = f"{key} is {value} but {other} is {theirs}; they mean the same and must agree"
+                    msg = f"{key} is {short(value)} but {other} is {short(theirs)}; they mean the same and must agree"
                     raise MalformedModelError(msg)
         return value
 
@@ -58,6 +58,11 @@ class Config:
         """The alias that the file uses, or the usual name."""
         names = ALIASES.get(fact, (fact,))
         return next((key for key in names if self.raw.get(key) is not None), names[0])
+
+    def names_of(self, fact: str) -> str:
+        """The fact's usual name and its others, for an error that misses it."""
+        first, *others = ALIASES.get(fact, (fact,))
+        return f"{first} (or {', '.join(others)})" if others else first
 
     def size(self, fact: str, default: int | None = None, *, least: int = 1) -> int:
         """A whole number of at least `least`; `default` where the file has none.
@@ -69,17 +74,17 @@ class Config:
         key = self.key_of(fact)
         if value is None:
             if default is None:
-                msg = f"{key} is missing; a config.json needs it as a whole number above 0"
+                msg = f"{self.names_of(fact)} is missing; a config.json needs it as a whole number above 0"
                 raise MalformedModelError(msg)
             return default
         if isinstance(value, list) and value and all(entry == value[0] for entry in value):
             value = value[0]  # one entry a layer, all alike
         if isinstance(value, bool) or not isinstance(value, int):
-            msg = f"{key} is {_short(value)}; it must be a whole number"
+            msg = f"{key} is {short(value)}; it must be a whole number"
             raise MalformedModelError(msg)
         limit = LARGEST.get(fact, LARGEST_SIZE)
         if not least <= value <= limit:
-            msg = f"{key} is {_short(value)}; it must be between {least} and {limit}"
+            msg = f"{key} is {short(value)}; it must be between {least} and {limit}"
             raise MalformedModelError(msg)
         return value
 
@@ -97,7 +102,7 @@ class Config:
         if value is None:
             return default
         if not isinstance(value, bool):
-            msg = f"{key} is {_short(value)}; it must be true or false"
+            msg = f"{key} is {short(value)}; it must be true or false"
             raise MalformedModelError(msg)
         return value
 
@@ -116,7 +121,7 @@ class Config:
         if is_off(value):
             return None
         if not isinstance(value, list) or len(value) != count:
-            length = len(value) if isinstance(value, list) else _short(value)
+            length = len(value) if isinstance(value, list) else short(value)
             msg = f"{key} has {length} entries; it must list one for each of the {count} layers"
             raise MalformedModelError(msg)
         strange = sorted({str(name) for name in value if str(name) not in allowed})
@@ -136,7 +141,7 @@ class Config:
             return None
         name = str(value).removeprefix("torch.")
         if name not in TORCH_DTYPES:
-            msg = f"{self.key_of('dtype')} is {_short(value)}; known: {', '.join(TORCH_DTYPES)}"
+            msg = f"{self.key_of('dtype')} is {short(value)}; known: {', '.join(TORCH_DTYPES)}"
             raise MalformedModelError(msg)
         return TORCH_DTYPES[name]
 
@@ -153,7 +158,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     """
     model_type = raw.get("model_type", "")
     if not isinstance(model_type, str):
-        msg = f"model_type is {_short(model_type)}; it must be a name"
+        msg = f"model_type is {short(model_type)}; it must be a name"
         raise MalformedModelError(msg)
     known = model_type in FAMILIES
     strange = not_understood(raw, known_class=known)
@@ -167,7 +172,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     config = Config(completed, family, model_type, known, present)
     for fact in family.needs:
         if not any(key in raw for key in ALIASES.get(fact, (fact,))):
-            msg = f"{config.key_of(fact)} is missing; a config of model_type {quoted(model_type)} needs it"
+            msg = f"{config.names_of(fact)} is missing; a config of model_type {quoted(model_type)} needs it"
             raise MalformedModelError(msg)
     return config
 
@@ -183,7 +188,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(shown) + more
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
     """A value as an error shows it: on one line and not longer than a line bears."""
     text = repr(value).replace("\n", " ")
     return text if len(text) <= 40 else text[:37] + "..."  # noqa: PLR2004

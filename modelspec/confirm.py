@@ -34,7 +34,9 @@ def confirm_attention(spec: ModelSpec, files: WeightFiles) -> None:
     rows: dict[tuple[int, str], int] = {}
     for tensor in files.tensors:
         if re.search(_OTHER_STATE, f"{tensor.name}."):
-            raise UnknownArchitectureError(f"{what}, and {tensor.name} is of a layer that roofcast does not understand")
+            raise UnknownArchitectureError(
+                f"{what}, and {quoted(tensor.name)} is of a layer that roofcast does not understand"
+            )
         match = re.search(_PROJECTION, tensor.name)
         if match and tensor.shape:
             rows[int(match["layer"]), match["name"]] = tensor.shape[0]

@@ -34,7 +34,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
 DIFFERENT_BY_DESIGN: Final = frozenset({"vocab", "context", "sparse_layers"})
 
 UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in names) | {
-    "model_type", "quantization_config", "tie_word_embeddings", "sliding_window", "use_sliding_window",
+    "model_type", "quantization_config", "quantization", "compression_config", "tie_word_embeddings", "sliding_window", "use_sliding_window",
     "max_window_layers", "layer_types", "attn_type_list", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim",
     "qk_rope_head_dim", "qk_head_dim", "v_head_dim", "multi_query", "multi_query_attention",
     "multi_query_group_num", "new_decoder_architecture", "num_ln_in_parallel_attn", "parallel_attn",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.attention import Attention, GroupedAttention, LatentAttention
+from roofcast.modelspec.config import short
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
 from roofcast.modelspec.keys import is_off
@@ -89,7 +90,7 @@ def _refuse_nested_heads(config: Config, heads: int) -> None:
         return
     kind, kv_heads = nested.get("attn_type", "multihead_attention"), nested.get("kv_n_heads", heads)
     if kind != "multihead_attention" or kv_heads != heads or nested.get("qk_ln"):
-        msg = f"attn_config has attn_type {kind!r}, kv_n_heads {kv_heads!r}, qk_ln {nested.get('qk_ln')!r}: not understood"
+        msg = f"attn_config has attn_type {short(kind)}, kv_n_heads {short(kv_heads)}, qk_ln {short(nested.get('qk_ln'))}: not understood"
         raise UnknownArchitectureError(msg)
 
 
@@ -195,7 +196,10 @@ def _by_first_dense(config: Config, count: int) -> tuple[bool, ...]:
     frequency = config.raw.get("moe_layer_freq", 1)
     if isinstance(frequency, list):
         flags = config.names("moe_layer_freq", {"0": False, "1": True}, count)
-        return tuple(flag == "1" for flag in flags or ())
+        if flags is None:
+            msg = f"moe_layer_freq has no entries; it must list one for each of the {count} layers"
+            raise MalformedModelError(msg)
+        return tuple(flag == "1" for flag in flags)
     step = config.size("moe_layer_freq", 1)
     return tuple(layer >= first and layer % step == 0 for layer in range(count))
 
@@ -203,8 +207,9 @@ def _by_first_dense(config: Config, count: int) -> tuple[bool, ...]:
 def _by_sparse_step(config: Config, count: int) -> tuple[bool, ...]:
     """Every s-th layer is sparse, but those listed in mlp_only_layers."""
     step, dense = config.size("decoder_sparse_step", 1), config.raw.get("mlp_only_layers") or []
-    if not isinstance(dense, list):
-        msg = f"mlp_only_layers is {dense!r}; it must be a list of layer numbers"
+    numbers = set(range(count))
+    if not isinstance(dense, list) or not all(type(layer) is int and layer in numbers for layer in dense):
+        msg = f"mlp_only_layers is {short(dense)}; it must be a list of layer numbers from 0 to {count - 1}"
         raise MalformedModelError(msg)
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(count))
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.config import Config, read_config
-from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.config import Config, read_config, short
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.families import FAMILIES
 from roofcast.modelspec.layers import attention_layers, feed_forward_layers
 from roofcast.modelspec.nearest import nearest
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.ffn import FeedForward
 
 # parameters of a norm over its width
+QUANTIZATION_KEYS: Final = ("quantization_config", "quantization", "compression_config")  # the last two: MLX, older
 NORMS: Final[dict[str, int]] = {"rms": 1, "plain": 1, "layer": 2, "none": 0}
 
 
@@ -206,10 +207,15 @@ def _mtp_layers(config: Config) -> int:
 
 def _quantization(raw: Mapping[str, Any]) -> str | None:
     """The quantisation method that the config names."""
-    block = raw.get("quantization_config")
-    if not isinstance(block, dict) or not block:
-        return None
-    return str(block.get("quant_method") or block.get("quant_algo") or "unnamed")
+    for key in QUANTIZATION_KEYS:
+        block = raw.get(key)
+        if block is None or block == {}:
+            continue
+        if not isinstance(block, dict):
+            msg = f"{key} is {short(block)}; it must be an object that names the method"
+            raise MalformedModelError(msg)
+        return next((str(block[name]) for name in ("quant_method", "quant_algo") if block.get(name)), "unnamed")
+    return None
 
 
 def _unknown_class(config: Config) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -28,6 +30,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 for _name in UNWANTED:
     os.environ.pop(_name, None)
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="roofcast-hf-")
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # the discard port: a test that forgets its own Hub is refused
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 

@@ -215,9 +215,10 @@ def test_another_name_for_quantisation_is_not_taken_for_none() -> None:
         {**LLAMA, "torch_dtype": "x\ny" * 1000},
         {**QWEN_MOE, "mlp_only_layers": "x\ny" * 1000},
         {**LLAMA, "n_layer": 10**4000},
+        {**LLAMA, "n_head": "a\nb"},
         {**LLAMA, "attn_config": {"attn_type": "x\ny" * 1000}},
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_a_strangers_text_stays_on_one_line(config: dict[str, Any]) -> None:
     """Whatever a file holds, the error about it is one printable line of bearable length."""

@@ -104,17 +104,36 @@ def test_an_untied_head_stored_twice_is_a_difference() -> None:
         "mtp.fc.weight",
         "model.mtp_layers.0.mlp.weight",
         "model.nextn.0.weight",
-        "model.layers.2.mlp.gate.e_score_correction_bias",
-        "model.layers.2.block_sparse_moe.expert_bias",
     ],
 )
 def test_tensors_beyond_the_decoder_are_taken_out(name: str) -> None:
-    """Multi-token prediction and correction biases are in the files and not in the decoder's count."""
+    """Multi-token prediction is in the files and not in the decoder's count."""
     more = model(LLAMA, files(Tensor(name, "BF16", (64, 64))))
 
     assert more.parameters == Amount(PARAMETERS, "config")
     assert more.parameters_in_files == PARAMETERS + 64 * 64
     assert more.weight_bytes(None).value == 2 * (PARAMETERS + 64 * 64)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.2.mlp.gate.e_score_correction_bias", "model.layers.2.block_sparse_moe.expert_bias"]
+)
+def test_a_correction_bias_of_a_router_is_a_buffer(name: str) -> None:
+    """The reference implementation does not count it, so files that hold it do not differ."""
+    assert model(LLAMA, files(Tensor(name, "F32", (8,)))).parameters == Amount(PARAMETERS, "config")
+
+
+def test_a_correction_bias_that_counts_is_no_difference() -> None:
+    """Of ERNIE 4.5 the reference counts it as a parameter: files that hold it agree with the architecture."""
+    ernie = {**LLAMA, "model_type": "ernie4_5_moe", "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32}
+    ernie |= {"moe_num_shared_experts": 0, "moe_layer_start_index": 1}
+    count = model(ernie).spec.parameters
+    biases = tuple(
+        Tensor(f"model.layers.{layer}.mlp.moe_statics.e_score_correction_bias", "F32", (1, 4)) for layer in (1, 2, 3)
+    )
+    weights = collect({"x.safetensors": (Tensor("model.rest.weight", "BF16", (count - 3 * 4,)), *biases)}, "x")
+
+    assert model(ernie, weights).parameters == Amount(count, "config")
 
 
 @pytest.mark.parametrize("name", ["model.layers.3.extra.weight", "decoder.weight", "prompt.weight", "player.4.weight"])

@@ -218,7 +218,9 @@ def test_multi_token_prediction_is_said_and_not_counted() -> None:
     assert (base.mtp_layers, with_mtp.mtp_layers) == (0, 1)
     assert with_mtp.parameters == base.parameters
     assert catalogued("deepseek-v3").mtp_layers == 1
-    assert build_spec(published("MiniMaxAI/MiniMax-M2")).mtp_layers == 3
+    assert build_spec(published("MiniMaxAI/MiniMax-M2")).mtp_layers == 3 * 1
+    assert build_spec({**LLAMA, "num_mtp_modules": 3, "mtp_transformer_layers": 2}).mtp_layers == 6
+    assert build_spec({**LLAMA, "mtp_transformer_layers": 2}).mtp_layers == 0
 
 
 @pytest.mark.parametrize(

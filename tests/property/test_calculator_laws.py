@@ -142,7 +142,7 @@ def test_cache_is_what_grows_and_what_is_capped(spec: ModelSpec, kv: Format, con
 def test_a_window_never_adds(config: dict[str, Any], window: int, context: int) -> None:
     """The same model with a window in every layer keeps the cache of min(T, W) tokens."""
     base = {k: v for k, v in config.items() if k not in {"sliding_window", "use_sliding_window", "max_window_layers"}}
-    base["model_type"] = "mistral"
+    base |= {"model_type": "mistral", "sliding_window": None}  # the class has a window where the key is absent
     plain, windowed = loaded(base).spec, loaded(base | {"sliding_window": window}).spec
 
     assert cache_bytes(windowed, FORMATS["bf16"], context) == cache_bytes(plain, FORMATS["bf16"], min(context, window))
