@@ -17,7 +17,7 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "parameters": ("roofcast.modelspec.spec", "ModelSpec.parameters"),
     "active_parameters": ("roofcast.modelspec.spec", "ModelSpec.active_parameters"),
     "non_embedding_parameters": ("roofcast.modelspec.spec", "ModelSpec.non_embedding_parameters"),
-    "parameters_in_files": ("roofcast.modelspec.model", "Model.parameters_in_files"),
+    "parameters_in_files": ("roofcast.modelspec.model", "count_in_files"),
     "weight_bytes": ("roofcast.modelspec.model", "Model.weight_bytes"),
     "budget_bytes": ("roofcast.calculators.fit", "fit"),
     "kv_bytes": ("roofcast.calculators.fit", "fit"),

@@ -31,14 +31,20 @@ def token_list(text: str | None) -> list[int] | None:
     >>> token_list("4k,128k")
     [4096, 131072]
     """
-    return None if text is None else [parse_tokens(part) for part in text.split(",")]
+    try:
+        return None if text is None else [parse_tokens(part) for part in text.split(",")]
+    except UnitError as error:
+        raise UnitError(f"--context {text}: {error}") from error
 
 
 def share(text: str) -> float:
     """A share below one: what is left must be something."""
-    value = parse_percent(text)
+    try:
+        value = parse_percent(text)
+    except UnitError as error:
+        raise UnitError(f"--reserve {text}: {error}") from error
     if value >= 1:
-        raise UnitError(f"{text!r} leaves nothing; write a share below 100%, such as '10%'")
+        raise UnitError(f"--reserve {text} leaves nothing; write a share below 100%, such as '10%'")
     return value
 
 

@@ -36,6 +36,7 @@ class Family:
         single_norm_key: config key that, when true, leaves one norm of width h in a layer.
         ffn_ratio: feed-forward width over h where no key gives it.
         ffn_divisor: how many times the real feed-forward width the key states.
+        slides: whether the class knows `sliding_window`, and applies it to every layer where no key says which.
         defaults: values of keys that a published file may leave out.
         needs: facts that the class would fill in with the sizes of one particular model: their absence is an error.
     """
@@ -58,6 +59,7 @@ class Family:
     single_norm_key: str = ""
     ffn_ratio: int | None = None
     ffn_divisor: int = 1
+    slides: bool = False
     defaults: Mapping[str, object] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
@@ -194,9 +196,9 @@ FAMILIES: Final[dict[str, Family]] = {
         qk_norm_key="use_qk_norm",
         defaults={"use_qk_norm": True, "head_dim": 128},
     ),
-    "ministral3": Family(needs=("kv_heads",), defaults={"head_dim": 128}),
-    "mistral": Family(needs=("kv_heads",), defaults={"sliding_window": 4096}),
-    "mixtral": Family(needs=("experts", "kv_heads")),
+    "ministral3": Family(slides=True, needs=("kv_heads",), defaults={"head_dim": 128}),
+    "mistral": Family(slides=True, needs=("kv_heads",), defaults={"sliding_window": 4096}),
+    "mixtral": Family(slides=True, needs=("experts", "kv_heads")),
     "mpt": Family(ffn_ratio=4, norm="plain", gated=False, tied=True),
     "nemotron": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
     "olmo": Family(norm="none", qkv_bias=_BIAS, output_bias=_BIAS),
@@ -224,19 +226,26 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "phi": replace(_PHI, ffn_ratio=None),
     "phi-msft": _PHI,
-    "phi3": _PLAIN,
+    "phi3": Family(slides=True),
     "phimoe": Family(
-        needs=("experts", "kv_heads"), norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, head_bias="lm_head_bias"
+        slides=True,
+        needs=("experts", "kv_heads"),
+        norm="layer",
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        head_bias="lm_head_bias",
     ),
     "qwen": Family(qkv_bias=True, ffn_divisor=2),
-    "qwen2": Family(needs=("kv_heads",), qkv_bias=True, defaults=_LATE_WINDOW),
+    "qwen2": Family(slides=True, needs=("kv_heads",), qkv_bias=True, defaults=_LATE_WINDOW),
     "qwen2_moe": Family(
+        slides=True,
         needs=(*_ROUTED, "shared_width", "kv_heads"),
         qkv_bias="qkv_bias",
         shared_gate=True,
         defaults={**_LATE_WINDOW, "qkv_bias": True},
     ),
     "qwen3": Family(
+        slides=True,
         needs=("kv_heads",),
         qkv_bias=_BIAS,
         output_bias=_BIAS,
@@ -244,7 +253,12 @@ FAMILIES: Final[dict[str, Family]] = {
         defaults={**_LATE_WINDOW, "head_dim": 128},
     ),
     "qwen3_moe": Family(
-        needs=(*_ROUTED, "kv_heads"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", defaults=_NO_WINDOW
+        slides=True,
+        needs=(*_ROUTED, "kv_heads"),
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        qk_norm="head",
+        defaults=_NO_WINDOW,
     ),
     "seed_oss": Family(
         needs=("kv_heads",),
@@ -254,7 +268,13 @@ FAMILIES: Final[dict[str, Family]] = {
         defaults={_BIAS: True, "head_dim": 128},
     ),
     "smollm3": Family(
-        needs=("kv_heads",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", tied=True, defaults=_NO_WINDOW
+        slides=True,
+        needs=("kv_heads",),
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        mlp_bias="mlp_bias",
+        tied=True,
+        defaults=_NO_WINDOW,
     ),
     "stablelm": Family(
         needs=("kv_heads",),
@@ -265,6 +285,7 @@ FAMILIES: Final[dict[str, Family]] = {
         qk_norm_key="qk_layernorm",
     ),
     "starcoder2": Family(
+        slides=True,
         needs=("kv_heads",),
         norm="layer",
         qkv_bias="use_bias",

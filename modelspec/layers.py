@@ -48,7 +48,7 @@ def _windows(config: Config, count: int) -> tuple[int | None, ...]:
         return (None,) * count
     if kinds:
         return tuple(window if LAYER_TYPES[kind] else None for kind in kinds)
-    if not config.known:
+    if not config.family.slides:
         msg = f"model_type {quoted(config.model_type)} has sliding_window but no layer_types: which layers slide is unknown"
         raise UnknownArchitectureError(msg)
     if config.flag("use_sliding_window"):
@@ -207,9 +207,8 @@ def _by_first_dense(config: Config, count: int) -> tuple[bool, ...]:
 def _by_sparse_step(config: Config, count: int) -> tuple[bool, ...]:
     """Every s-th layer is sparse, but those listed in mlp_only_layers."""
     step, dense = config.size("decoder_sparse_step", 1), config.raw.get("mlp_only_layers") or []
-    numbers = set(range(count))
-    if not isinstance(dense, list) or not all(type(layer) is int and layer in numbers for layer in dense):
-        msg = f"mlp_only_layers is {short(dense)}; it must be a list of layer numbers from 0 to {count - 1}"
+    if not isinstance(dense, list) or not all(type(layer) is int and layer >= 0 for layer in dense):
+        msg = f"mlp_only_layers is {short(dense)}; it must be a list of layer numbers, from 0"
         raise MalformedModelError(msg)
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(count))
 

@@ -48,7 +48,8 @@ class Model:
         spec: its architecture.
         files: what its weight files hold; None without headers.
         files_problem: why headers that exist could not be read; None where nothing went wrong.
-        scales: elements in the files that are quantisation scales, where no tensor names tell.
+        parameters_in_files: parameters that the weight files hold, as `count_in_files`.
+        decoder_in_files: the same without multi-token prediction; None where no tensor names tell.
     """
 
     name: str
@@ -56,27 +57,17 @@ class Model:
     spec: ModelSpec
     files: WeightFiles | None
     files_problem: str | None
-    scales: int | None = None
+    parameters_in_files: int | None = None
+    decoder_in_files: int | None = None
 
     @property
     def parameters(self) -> Amount:
         """Parameters as the reference implementation counts them; of an unknown class, those of the files. [parameter]"""
         if self.spec.known_class:
             return Amount(self.spec.parameters, "config", warning=self._difference())
-        count = self._decoder_elements()
+        count = self.decoder_in_files
         warning = f"model_type {quoted(self.spec.model_type)} is not known: parameters are those of the weight files"
         return Amount(count, "header" if count else None, warning=warning)
-
-    @property
-    def parameters_in_files(self) -> int | None:
-        """Parameters that the weight files hold; None without headers or where packed integers hide them. [parameter]
-
-        The sum of the elements of every stored tensor that is trained. Quantisation scales are not counted, but where only the Hub's summary by dtype is known: it does not tell them
-        apart (in DeepSeek-V3 they are 0.006 %).
-        """
-        if self.files is None:
-            return None
-        return parameter_elements(self.files, scales=0 if self.files.origin == "hub summary" else self.scales)
 
     def weight_bytes(self, requested: Format | None) -> Amount:
         """Bytes of the weights, as stored or as `requested` for every parameter in the files. [B]
@@ -100,11 +91,19 @@ class Model:
     def _requested_bytes(self, requested: Format) -> Amount:
         in_files = self.parameters_in_files
         if in_files is not None:
-            return Amount(in_files * requested.bytes_per_element, "header")
+            return Amount(in_files * requested.bytes_per_element, "header", warning=self._scales_warning())
         parameters = self.parameters.value
         if parameters is None:
             return Amount(None, None, warning=f"{self.name}: packed weight files hide how many parameters they hold")
         return Amount(parameters * requested.bytes_per_element, "config", warning=self._mtp_warning())
+
+    def _scales_warning(self) -> str | None:
+        """The Hub's summary does not tell quantisation scales from parameters."""
+        if self.files is None or self.files.tensors or self.files.origin != "hub summary":
+            return None
+        if self.spec.quantization is None:
+            return None
+        return f"{self.name}: parameters are counted by the Hub's summary, quantisation scales among them"
 
     def _mtp_warning(self) -> str | None:
         """Where the files do not tell, multi-token-prediction layers that they hold are not in the bytes."""
@@ -115,18 +114,9 @@ class Model:
             f"files may hold too ({self.spec.mtp_layers}) are not in them"
         )
 
-    def _decoder_elements(self) -> int | None:
-        """Parameters in the files but for multi-token prediction; None where they do not tell."""
-        if self.files is None or not self.files.tensors:
-            return None
-        count = len(self.spec.layers)
-        return parameter_elements(
-            replace(self.files, tensors=tuple(t for t in self.files.tensors if _in_decoder(t.name, count)))
-        )
-
     def _difference(self) -> str | None:
         """What the files hold against what the architecture counts, where the two do not explain each other."""
-        held = self._decoder_elements()
+        held = self.decoder_in_files
         if held is None:
             return None
         head = self.spec.vocab * self.spec.hidden * self.spec.tied  # a tied head may be stored a second time
@@ -151,15 +141,38 @@ def load_model(checkpoint: Checkpoint) -> Model:
             confirm_attention(spec, checkpoint.weights)
     except ModelError as error:
         raise type(error)(f"{checkpoint.source}: {error}") from error
-    catalogued = checkpoint.weights is not None and checkpoint.weights.origin == "catalogue"
+    files, layers = checkpoint.weights, len(spec.layers)
     return Model(
         name=checkpoint.name,
         source=checkpoint.source,
         spec=spec,
-        files=checkpoint.weights,
+        files=files,
         files_problem=checkpoint.weights_problem,
-        scales=checkpoint.scales if catalogued else None,
+        parameters_in_files=count_in_files(files, checkpoint.scales),
+        decoder_in_files=_count_decoder(files, layers),
     )
+
+
+def count_in_files(files: WeightFiles | None, scales: int) -> int | None:
+    """Parameters that the weight files hold; None without headers or where packed integers hide them. [parameter]
+
+    The sum of the elements of every stored tensor that is trained. Quantisation scales are not counted, but where only
+    the Hub's summary by dtype is known: it does not tell them apart (in DeepSeek-V3 they are 0.006 %).
+
+    Args:
+        files: what the files hold.
+        scales: elements that are scales, where the catalogue knows.
+    """
+    if files is None:
+        return None
+    return parameter_elements(files, scales=scales if files.origin == "catalogue" else 0)
+
+
+def _count_decoder(files: WeightFiles | None, layers: int) -> int | None:
+    """Parameters in the files but for multi-token prediction; None where they do not tell."""
+    if files is None or not files.tensors:
+        return None
+    return parameter_elements(replace(files, tensors=tuple(t for t in files.tensors if _in_decoder(t.name, layers))))
 
 
 def _in_decoder(tensor: str, layers: int) -> bool:

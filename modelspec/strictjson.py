@@ -62,7 +62,7 @@ def kind_of(value: object) -> str:
     """
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    return next((words for kind, words in _KINDS.items() if isinstance(value, kind)), "a number")
+    return _KINDS.get(type(value), "a number")
 
 
 def quoted(text: str) -> str:

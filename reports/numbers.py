@@ -40,6 +40,6 @@ def billions(value: float | None) -> str:
     """
     if value is None:
         return NOTHING
-    if value >= 1e11:  # noqa: PLR2004
+    if value >= 99.995e9:  # noqa: PLR2004
         return f"{value / 1e9:.1f}B"
     return f"{value / 1e9:.2f}B" if value >= 999.5e6 else f"{value / 1e6:.0f}M"  # noqa: PLR2004

@@ -56,7 +56,7 @@ BAD_USAGE: list[tuple[tuple[str, ...], int, tuple[str, ...]]] = [
     (("fit", "llama-3.1-8b", "--gpu"), 2, ("--gpu",)),
     ((*FIT, "--reserve", "110%"), 2, ("110%", "10%")),
     ((*FIT, "--reserve", "100%"), 2, ("100%", "10%")),
-    ((*FIT, "--reserve", "1"), 2, ("'1'", "10%")),
+    ((*FIT, "--reserve", "1"), 2, ("--reserve 1 ", "10%")),
     ((*FIT, "--reserve", "-5%"), 2, ("-5%", "10%")),
     ((*FIT, "--reserve", "8 GB"), 2, ("8 GB", "10%")),
     ((*FIT, "--reserve", "nan"), 2, ("nan", "10%")),

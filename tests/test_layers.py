@@ -207,7 +207,9 @@ def test_windows_of_the_layers(changes: dict[str, Any], expected: list[int | Non
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "qwen3_moe", "smollm3"])
 def test_a_class_whose_windows_are_off_by_default(model_type: str) -> None:
     """These classes slide only where use_sliding_window says so; the width alone switches nothing."""
-    assert windows(model_type=model_type, sliding_window=32, max_window_layers=0, head_dim=8) == ALL
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16} if "moe" in model_type else {}
+
+    assert windows(model_type=model_type, sliding_window=32, max_window_layers=0, head_dim=8, **experts) == ALL
 
 
 def test_qwen2_slides_from_layer_28_where_the_file_does_not_say() -> None:
