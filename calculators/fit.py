@@ -234,11 +234,9 @@ def _shard_remarks(model: Model, machine: Machine) -> Remarks:
         return Remarks()
     first = model.spec.layers[0].attention
     whole_cache = first.shard(machine.count) * machine.count > first.elements_per_token
-    return remarks(
-        notes=[f"weights split evenly over {machine.count} GPUs: norms and small tensors that replicate are not added"],
-        warnings=[
-            f"part of the KV cache is held more than once: {first.label} does not split over {machine.count} GPUs"
-        ]
-        if whole_cache
-        else [],
-    )
+    said = [f"weights split evenly over {machine.count} GPUs: norms and small tensors that replicate are not added"]
+    if whole_cache:
+        said.append(
+            f"the KV cache is partly held more than once: {first.label} does not split over {machine.count} GPUs"
+        )
+    return remarks(warnings=said)
