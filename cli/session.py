@@ -6,6 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,7 @@ def load(name: str, lookup: Lookup) -> Model:
 
 def load_all(names: Sequence[str], answer: Callable[[str], None]) -> int:
     """Answers for every name, complains of those that cannot be, and returns the worst exit code."""
-    return worst(*(attempt(lambda name=name: answer(name)) for name in names))
+    return worst(*(attempt(partial(answer, name)) for name in names))
 
 
 def attempt(action: Callable[[], None]) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError
 
-_KINDS: Final = {list: "a list", dict: "an object", str: "a string"}
+_KINDS: Final[dict[type, str]] = {list: "a list", dict: "an object", str: "a string"}
 _SHOWN: Final = 80  # characters of a stranger's text that an error message repeats
 
 

@@ -196,8 +196,8 @@ def test_the_even_split_is_said() -> None:
     _, alone = fitted(catalogued("llama-3.1-8b"), H100)
     _, shared = fitted(catalogued("llama-3.1-8b"), replace(H100, count=2))
 
-    assert not [line for line in alone.assumptions + alone.notes if "split" in line]
-    assert [line for line in shared.assumptions + shared.notes if "split evenly over 2 GPUs" in line]
+    assert not [line for line in alone.warnings if "split" in line]
+    assert [line for line in shared.warnings if "split evenly over 2 GPUs" in line]
 
 
 @pytest.mark.parametrize(
