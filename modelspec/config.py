@@ -153,7 +153,7 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         MalformedModelError: `model_type` is no name.
         UnknownArchitectureError: keys that shape memory or work and are not understood.
 
-    >>> read_config({"model_type": "qwen3", "hidden_size": 4096}).size("head_dim")
+    >>> read_config({"model_type": "qwen3", "num_key_value_heads": 8}).size("head_dim")
     128
     """
     model_type = raw.get("model_type", "")
