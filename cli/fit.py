@@ -40,6 +40,7 @@ def fit(
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.fit import Machine
     from roofcast.calculators.fit import fit as answer
+    from roofcast.calculators.kv import contexts_of
     from roofcast.calculators.rules import check_rules, parse_rule
     from roofcast.modelspec.formats import find_format
     from roofcast.reports.fit import fit_document
@@ -54,7 +55,7 @@ def fit(
     accelerator = match.accelerator
     loaded = load(model or "", Lookup(revision, offline))
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
-    wanted = sorted({*(contexts or ()), *(r.context for r in rules if r.context)}) if contexts or rules else None
+    wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
     doubt = (
         None if accelerator.verified("memory") else f"{accelerator.id}: its memory is recalled, not read in a source"

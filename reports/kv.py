@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from roofcast.calculators.kv import KvModel, KvResult
 from roofcast.hwdb.units import show_tokens
 from roofcast.reports.document import Document, table
-from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, count, fixed
+from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ def kv_document(
     header += ["window\nMiB"] if windows else []
     shown = list(dict.fromkeys(contexts)) if contexts else _common(rows)
     header += [f"GiB\n@{show_tokens(context)}" for context in shown]
-    header += [] if contexts else ["max\ncontext", "GiB\n@max"]
-    header += [f"weights GiB\n({inputs['weights'] or 'stored'})", "params"]
+    header += [] if contexts else ["max\nctx", "GiB\n@max"]
+    header += [f"weights\nGiB\n({inputs['weights'] or 'stored'})", "params"]
     cells = [_cells(row, shown, windows=windows, own_maximum=not contexts) for row in rows]
     return Document(
         command="kv",
@@ -50,9 +50,13 @@ def _cells(row: KvModel, contexts: Sequence[int], *, windows: bool, own_maximum:
         cells.append(fixed(row.window_bytes / 2**20, 1) if row.window_bytes else NOTHING)
     cells += [_gib(row, context) for context in contexts]
     if own_maximum:
-        cells += [count(row.max_context), _gib(row, row.max_context)]
+        cells += [_tokens(row.max_context), _gib(row, row.max_context)]
     weights = None if row.weight_bytes is None else row.weight_bytes / GIB
     return [*cells, fixed(weights, 1), billions(row.parameters)]
+
+
+def _tokens(count: int | None) -> str:
+    return NOTHING if count is None else show_tokens(count)
 
 
 def _gib(row: KvModel, context: int | None) -> str:
