@@ -41,7 +41,7 @@ def _heading_lines(header: Sequence[str]) -> list[tuple[str, ...]]:
     """Headings broken where they say so, each resting on the rule."""
     parts = [name.split("\n") for name in header]
     height = max(map(len, parts))
-    return list(zip(*(["", *part][-height:] if len(part) < height else part for part in parts), strict=True))
+    return list(zip(*([""] * (height - len(part)) + part for part in parts), strict=True))
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> str:
