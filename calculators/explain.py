@@ -19,11 +19,11 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "non_embedding_parameters": ("roofcast.modelspec.spec", "ModelSpec.non_embedding_parameters"),
     "parameters_in_files": ("roofcast.modelspec.model", "count_in_files"),
     "weight_bytes": ("roofcast.modelspec.model", "Model.weight_bytes"),
-    "budget_bytes": ("roofcast.calculators.fit", "fit"),
-    "kv_bytes": ("roofcast.calculators.fit", "fit"),
+    "budget_bytes": ("roofcast.calculators.budget", "budget_bytes"),
+    "kv_bytes": ("roofcast.calculators.budget", "kv_bytes"),
     "kv_bytes_per_sequence": ("roofcast.calculators.cache", "cache_bytes"),
-    "max_sequences": ("roofcast.calculators.fit", "fit"),
-    "kv_tokens": ("roofcast.calculators.fit", "kv_tokens"),
+    "max_sequences": ("roofcast.calculators.budget", "max_sequences"),
+    "kv_tokens": ("roofcast.calculators.budget", "kv_tokens"),
     "prefill_flops": ("roofcast.calculators.flops", "prefill_flops"),
     "attention_flops": ("roofcast.calculators.flops", "attention_flops"),
     "attention_share": ("roofcast.calculators.flops", "attention_share"),
@@ -47,5 +47,7 @@ def explain(term: str) -> str:
     target: object = import_module(module)
     for name in path.split("."):
         target = inspect.getattr_static(target, name)
-    text = (inspect.getdoc(target) or "").partition(">>>")[0].rstrip()  # the doctest is for the tests
+    text = inspect.getdoc(target) or ""
+    for rest in (">>>", "Raises:"):  # the doctest is for the tests, the errors for those who call it
+        text = text.partition(rest)[0].rstrip()
     return f"{term}: {text}\n\nCounted by {module}.{path}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.budget import budget_bytes, kv_bytes, kv_tokens, max_sequences
 from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
@@ -77,6 +77,20 @@ class FitContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Requirement:
+    """One rule of a gate."""
+
+    rule: str
+    """As it was written."""
+    passed: bool
+    """Whether it is met."""
+    actual: int
+    """What there is."""
+    required: int
+    """The least that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class FitResult:
     """The result of `fit`."""
 
@@ -110,6 +124,8 @@ class FitResult:
     """Active parameters without embeddings and head: N of 2 N FLOP a token."""
     crossover_tokens: int | None
     """Prompt at which attention scores cost as much as the weights; null where windows prevent it. [token]"""
+    requirements: list[Requirement]
+    """What --require asked for, and whether it is met."""
     provenance: dict[str, str]
     """Where each number is from."""
 
@@ -119,8 +135,6 @@ def fit(
 ) -> tuple[FitResult, Remarks]:
     """Answers `fit --engine none`.
 
-    budget = memory x (1 - reserve) [B]; KV = budget - weights / tp [B]; sequences = floor(KV / cache of one).
-
     Raises:
         UnansweredError: the weights' bytes are not known.
         UsageError: the devices do not divide the query heads.
@@ -129,7 +143,7 @@ def fit(
     heads = spec.layers[0].attention.query_heads
     if heads % machine.count:
         divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
-        raise UsageError(f"--tp {machine.count} does not divide the {heads} query heads; it must be one of {divisors}")
+        raise UsageError(f"{machine.count} GPUs do not divide the {heads} query heads; --tp must be one of {divisors}")
     weight = model.weight_bytes(weights)
     if weight.value is None:
         raise UnansweredError(weight.warning or f"{model.name}: the bytes of its weights are not known")
@@ -137,15 +151,16 @@ def fit(
     memory = _memory(machine, on_one)
     rows = [_context(model, machine, memory, kv, context) for context in contexts_of(model, contexts)]
     fits = all(row.max_sequences >= 1 for row in rows)
-    tokens = kv_tokens(model, machine, memory.kv_bytes, kv)
+    per_token = kv_bytes_per_token(spec, kv, machine.count)
+    tokens = kv_tokens(memory.kv_bytes, window_bytes(spec, kv, machine.count), per_token)
     result = FitResult(
         model=model.name,
         gpu=machine.gpu,
         gpus=machine.count,
         fits=fits,
-        reason=None if fits else _reason(memory, rows, _enough(model, machine, weight.value, kv, rows)),
+        reason=None if fits else _reason(machine, memory, rows, _enough(model, machine, weight.value, kv, rows)),
         memory=memory,
-        kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv, machine.count)),
+        kv_bytes_per_token=whole(per_token),
         kv_tokens=tokens,
         kv_tokens_low=tokens,
         kv_tokens_high=tokens,
@@ -154,20 +169,21 @@ def fit(
         contexts=rows,
         non_embedding_parameters=spec.non_embedding_parameters,
         crossover_tokens=crossover_tokens(spec),
+        requirements=[],
         provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": "config"},
     )
     return result, model_remarks(model, weights, contexts) + _shard_remarks(model, machine)
 
 
 def _memory(machine: Machine, weights: float) -> FitMemory:
-    budget = machine.memory * (1 - machine.reserve)
+    budget = budget_bytes(machine.memory, machine.reserve)
     return FitMemory(
         total_bytes=whole(machine.memory),
         budget_bytes=whole(budget),
         weight_bytes=whole(weights),
         activation_bytes=0,
         overhead_bytes=0,
-        kv_bytes=whole(budget - weights),
+        kv_bytes=whole(kv_bytes(budget, weights)),
         visible_bytes=machine.visible,
     )
 
@@ -177,44 +193,31 @@ def _context(model: Model, machine: Machine, memory: FitMemory, kv: Format, cont
     each = cache_bytes(spec, kv, context, machine.count)
     visible = None
     if machine.visible is not None:
-        visible = _sequences(machine.visible * (1 - machine.reserve) - memory.weight_bytes, each)
+        room = kv_bytes(budget_bytes(machine.visible, machine.reserve), memory.weight_bytes)
+        visible = max_sequences(room, each)
     return FitContext(
         context=context,
         kv_bytes_per_sequence=whole(each),
-        max_sequences=_sequences(memory.kv_bytes, each),
+        max_sequences=max_sequences(memory.kv_bytes, each),
         max_sequences_visible=visible,
         prefill_flops=whole(prefill_flops(spec, context)),
         attention_share=attention_share(spec, context),
     )
 
 
-def _sequences(room: float, each: float) -> int:
-    """Whole sequences in the room that there is."""
-    return max(0, math.floor(room / each))
-
-
-def kv_tokens(model: Model, machine: Machine, room: float, kv: Format) -> int | None:
-    """Tokens of cache in all: floor((KV - windows) / bytes a token). [token]
-
-    With window layers they are those of one sequence, whose windows are taken off first.
-    """
-    per_token = kv_bytes_per_token(model.spec, kv, machine.count)
-    if not per_token:
-        return None
-    return max(0, math.floor((room - window_bytes(model.spec, kv, machine.count)) / per_token))
-
-
-def _reason(memory: FitMemory, rows: Sequence[FitContext], enough: int | None) -> str:
+def _reason(machine: Machine, memory: FitMemory, rows: Sequence[FitContext], enough: int | None) -> str:
     """The first limit hit, and what would do."""
-    would = f"; it would fit on {enough} GPUs" if enough else ""
+    longest = max(row.context for row in rows)
+    would = f"; {longest:,} tokens would fit on {enough} GPUs" if enough else ""
+    on = " of each GPU" if machine.count > 1 else ""
     if memory.kv_bytes <= 0:
         weights, budget = memory.weight_bytes / 1e9, memory.budget_bytes / 1e9
-        return f"the weights take {weights:.1f} GB of a GPU, its budget is {budget:.1f} GB{would}"
+        return f"the weights take {weights:.1f} GB{on}, the budget is {budget:.1f} GB{would}"
     short = next(row for row in rows if row.max_sequences < 1)
     good = [row.context for row in rows if row.max_sequences >= 1]
     most = f"; {max(good):,} tokens fit" if good else ""
     return (
-        f"a sequence of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 1e9:.1f} GB of cache, "
+        f"the cache of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 1e9:.1f} GB{on}, "
         f"{memory.kv_bytes / 1e9:.1f} GB are left beside the weights{most}{would}"
     )
 
@@ -222,7 +225,7 @@ def _reason(memory: FitMemory, rows: Sequence[FitContext], enough: int | None) -
 def _enough(model: Model, machine: Machine, weights: float, kv: Format, rows: Sequence[FitContext]) -> int | None:
     """The smallest number of GPUs, sharing every layer, on which every context fits; None where no number does."""
     heads = model.spec.layers[0].attention.query_heads
-    budget = machine.memory * (1 - machine.reserve)
+    budget = budget_bytes(machine.memory, machine.reserve)
     longest = max(row.context for row in rows)
     counts = (n for n in range(machine.count + 1, heads + 1) if heads % n == 0)
     return next((n for n in counts if weights / n + cache_bytes(model.spec, kv, longest, n) <= budget), None)
@@ -236,7 +239,6 @@ def _shard_remarks(model: Model, machine: Machine) -> Remarks:
     whole_cache = first.shard(machine.count) * machine.count > first.elements_per_token
     said = [f"weights split evenly over {machine.count} GPUs: norms and small tensors that replicate are not added"]
     if whole_cache:
-        said.append(
-            f"the KV cache is partly held more than once: {first.label} does not split over {machine.count} GPUs"
-        )
+        copies = first.shard(machine.count) * machine.count / first.elements_per_token
+        said.append(f"{first.label} does not split over {machine.count} GPUs: the cache is held {copies:.3g} times")
     return remarks(warnings=said)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.fit import Requirement
 from roofcast.hwdb.units import UnitError, parse_tokens
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ class Rule:
     """At least so many of a quantity.
 
     Args:
+        text: as it was written.
         what: `sequences`, at a context, or `kv_tokens`.
         least: the number required.
         context: tokens of each sequence; None for `kv_tokens`.
     """
 
+    text: str
     what: str
     least: int
     context: int | None
@@ -40,7 +43,7 @@ def parse_rule(text: str) -> Rule:
         UsageError: it is none.
 
     >>> parse_rule("sequences>=100@4k")
-    Rule(what='sequences', least=100, context=4096)
+    Rule(text='sequences>=100@4k', what='sequences', least=100, context=4096)
     """
     match = re.fullmatch(_RULE, text)
     example = "write it like 'sequences>=100@4k' or 'kv_tokens>=400k'"
@@ -50,18 +53,16 @@ def parse_rule(text: str) -> Rule:
         raise UsageError(f"--require {text!r}: sequences need a context and kv_tokens none; {example}")
     try:
         context = parse_tokens(match["context"]) if match["context"] else None
-        return Rule(match["what"], parse_tokens(match["least"]), context)
+        return Rule(text.strip(), match["what"], parse_tokens(match["least"]), context)
     except UnitError as error:
         raise UsageError(f"--require {text!r}: {error}") from error
 
 
-def check_rules(rules: Sequence[Rule], result: FitResult) -> list[str]:
-    """One line for every rule that is not met."""
+def check_rules(rules: Sequence[Rule], result: FitResult) -> list[Requirement]:
+    """Holds an answer against every rule."""
     at = {row.context: row.max_sequences for row in result.contexts}
-    failed = []
+    checked = []
     for rule in rules:
         actual = at[rule.context] if rule.context is not None else result.kv_tokens or 0
-        where = f" at {rule.context:,} tokens" if rule.context is not None else ""
-        if actual < rule.least:
-            failed.append(f"required: {rule.what} >= {rule.least:,}{where}; there are {actual:,}")
-    return failed
+        checked.append(Requirement(rule.text, actual >= rule.least, actual, rule.least))
+    return checked

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from roofcast.hwdb.units import UnitError, parse_percent, parse_tokens
-
-
-class OutputFormat(StrEnum):
-    """What `--format` takes: the names of `reports.outputs.OUTPUTS`."""
-
-    text = "text"
-    json = "json"
-    csv = "csv"
-    markdown = "markdown"
-
-
-class Engine(StrEnum):
-    """What `--engine` takes so far: no engine, only the plain budget."""
-
-    none = "none"
 
 
 def token_list(text: str | None) -> list[int] | None:
@@ -64,8 +48,8 @@ Gpu = Annotated[
     str | None,
     typer.Option("--gpu", metavar="NAME", help="Accelerator: id, alias or driver name (default: this machine's)."),
 ]
-GpuCount = Annotated[int | None, typer.Option("--gpus", metavar="N", min=1, help="GPUs that share the model.")]
-Tp = Annotated[int | None, typer.Option("--tp", metavar="N", min=1, help="Tensor-parallel size (default: --gpus).")]
+GpuCount = Annotated[int | None, typer.Option("--gpus", metavar="N", help="GPUs that share the model.")]
+Tp = Annotated[int | None, typer.Option("--tp", metavar="N", help="Tensor-parallel size (default: --gpus).")]
 Weights = Annotated[
     str | None,
     typer.Option("--weights", metavar="FORMAT", help="Weights in this format, such as bf16 (default: as stored)."),
@@ -78,12 +62,16 @@ Contexts = Annotated[
 Reserve = Annotated[
     str, typer.Option("--reserve", metavar="SHARE", help="Share of the memory kept free (engine none).")
 ]
-EngineName = Annotated[Engine, typer.Option("--engine", help="Serving engine whose memory rules apply.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", metavar="ENGINE", help="Serving engine whose memory rules apply: none, so far.")
+]
 Require = Annotated[
     list[str] | None,
     typer.Option("--require", metavar="RULE", help="Gate such as 'sequences>=100@4k'; exit 1 where it fails."),
 ]
-Format = Annotated[OutputFormat | None, typer.Option("--format", help="Output format (default: text).")]
+Format = Annotated[
+    str | None, typer.Option("--format", metavar="FORMAT", help="text, json, csv or markdown (default: text).")
+]
 Out = Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write to FILE, in the format of its ending.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse assumed inputs (exit 3).")]
 Offline = Annotated[bool, typer.Option("--offline", help="Ask nothing of the network.")]

@@ -8,13 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import OK, StrictError, complain, exit_code
-from roofcast.cli.options import OutputFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +37,7 @@ class Lookup:
 class Output:
     """Where and how the answer is written."""
 
-    format: OutputFormat | None
+    format: str | None
     out: str | None
     strict: bool
 
@@ -141,8 +140,16 @@ def _print(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         raise typer.Exit(OK) from None
+    except OSError as error:
+        _silence(sys.stdout)
+        raise UsageError(f"the answer cannot be written: {error.strerror}") from error
+
+
+def _silence(stream: TextIO) -> None:
+    """Points a stream that cannot be written at nothing, so that the interpreter's own last flush succeeds."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _shows_styles() -> bool:
@@ -151,10 +158,12 @@ def _shows_styles() -> bool:
 
 
 def _format_name(output: Output) -> str:
-    from roofcast.reports.outputs import ENDINGS
+    from roofcast.reports.outputs import ENDINGS, OUTPUTS
 
     if output.format is not None:
-        return output.format.value
+        if output.format not in OUTPUTS:
+            raise UsageError(f"--format {output.format}: known: {', '.join(OUTPUTS)}")
+        return output.format
     if output.out is None:
         return "text"
     ending = Path(output.out).suffix.lower()

@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from roofcast.hwdb.files import AcceleratorFileError, accelerator_files, read_accelerator, read_text, read_yaml
+from roofcast.hwdb.files import (
+    BUILT_IN,
+    AcceleratorFileError,
+    accelerator_files,
+    read_accelerator,
+    read_text,
+    read_yaml,
+)
 from roofcast.hwdb.units import UnitError, parse_quantity, show_bytes
 
 if TYPE_CHECKING:
@@ -56,6 +63,7 @@ class _Names:
     plain: frozenset[str]
     ambiguous: Mapping[str, str]
     sizes: tuple[float, ...]
+    sold: tuple[float, ...]
     variants: tuple[float, ...]
     devices: int
     memory_type: str
@@ -147,7 +155,8 @@ def _names_in_files(files: Mapping[str, Path], key: str) -> list[_Names]:
     for path in files.values():
         try:
             text = read_text(path)
-            if _squashed(key) in _squashed(text) and key in _pieces(text):
+            named = f"{text}\n{_replaced_text(path)}"
+            if _squashed(key) in _squashed(named) and key in _pieces(named):
                 found.append(_names(path, read_yaml(path, text)))
         except AcceleratorFileError as error:
             broken.append(error)
@@ -156,9 +165,15 @@ def _names_in_files(files: Mapping[str, Path], key: str) -> list[_Names]:
     return found
 
 
+def _replaced_text(path: Path) -> str:
+    """Text of the built-in file that a user's file of the same id replaces; its names go on to the user's."""
+    built_in = BUILT_IN / f"{path.stem}.yaml"
+    return read_text(built_in) if path.parent != BUILT_IN and built_in.exists() else ""
+
+
 def _pieces(text: str) -> set[str]:
     """Every YAML scalar of a text, roughly, as a key."""
-    head = text.partition("\nsources:")[0]
+    head = re.sub(r"(?ms)^sources:.*?(?=^id:|\Z)", "", text)
     return {_key(piece) for piece in re.split(r"[\n,\[\]{}:#\"']", head)}
 
 
@@ -173,12 +188,17 @@ def _names(path: Path, fields: Mapping[str, Any]) -> _Names:
     memory = _bytes(fields.get("memory"))
     variants = tuple(_bytes(size) for size in other_sizes)
     shown = tuple(_bytes(fields.get(key)) for key in ("driver_memory", "visible_memory"))
+    replaced = _replaced_text(path)
+    inherited = _names(BUILT_IN / path.name, read_yaml(path, replaced)) if replaced else None
+    plain = frozenset(_key(str(name)) for name in (path.stem, fields.get("name", ""), *aliases))
+    own = {_key(str(name)): str(reason) for name, reason in ambiguous.items()}
     return _Names(
         id=path.stem,
         path=path,
-        plain=frozenset(_key(str(name)) for name in (path.stem, fields.get("name", ""), *aliases)),
-        ambiguous={_key(str(name)): str(reason) for name, reason in ambiguous.items()},
+        plain=plain | inherited.plain if inherited else plain,
+        ambiguous={**inherited.ambiguous, **own} if inherited else own,
         sizes=tuple(size / part for size in (memory, *shown, *variants) if size for part in {1, devices}),
+        sold=tuple(size / part for size in (memory, *variants) if size for part in {1, devices}),
         variants=variants,
         devices=devices,
         memory_type=_key(str(fields.get("memory_type", ""))),
@@ -280,8 +300,8 @@ def _every_names(files: Mapping[str, Path]) -> list[_Names]:
 def _says_of(names: _Names, word: str) -> bool:
     """Say whether a word only repeats what the card is: its size or its memory type."""
     size = re.fullmatch(r"([0-9]+)gi?b", word)
-    if size:
-        return names.holds(float(size[1]) * 1e9)
+    if size:  # names carry the size as sold: an H100 96GB is no H100 NVL of 94
+        return any(round(sold / 1e9) == int(size[1]) for sold in names.sold)
     return word == names.memory_type
 
 
