@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
 from roofcast.calculators.kv import contexts_of, model_remarks
+from roofcast.modelspec.attention import LatentAttention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
-    from roofcast.modelspec.spec import Layer
+    from roofcast.modelspec.spec import Layer, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +121,32 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
         ("stated_dtype", spec.dtype, "config"),
         ("quantization", spec.quantization, "config"),
         ("multi_token_prediction_layers", spec.mtp_layers, "config"),
+        ("cache_as_gqa_groups", gqa_groups(spec), "config"),
         ("parameters", counted, parameters.provenance),
         ("active_parameters", None if counted is None else counted - idle, parameters.provenance),
-        ("non_embedding_parameters", spec.non_embedding_parameters, "config"),
+        ("active_non_embedding_parameters", spec.non_embedding_parameters, "config"),
         ("parameters_in_files", held, "header"),
-        ("weight_bytes", weight.value, weight.provenance),
+        ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),
     ]
-    return [Fact(name, value, None if value is None else provenance) for name, value, provenance in rows]
+    known = [row for row in rows if row[0] != "cache_as_gqa_groups" or row[1] is not None]
+    return [Fact(name, value, None if value is None else provenance) for name, value, provenance in known]
+
+
+def gqa_groups(spec: ModelSpec) -> float | None:
+    """Groups of a GQA with equal heads that would cache as much as MLA: (d_c + d_rope) / (2 d_v). [-]
+
+    None where the first layer is no MLA.
+
+    Source: DeepSeek-V2, arXiv:2405.04434, table 1.
+
+    >>> from roofcast.modelspec.attention import LatentAttention
+    >>> (512 + 64) / (2 * LatentAttention(128, 512, 1536, 128, 64, 128).value_head_dim)
+    2.25
+    """
+    first = spec.layers[0].attention
+    if not isinstance(first, LatentAttention):
+        return None
+    return first.elements_per_token / (2 * first.value_head_dim)
 
 
 def _runs(layer_map: Sequence[tuple[int, Layer]], hidden: int) -> list[LayerRun]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,12 @@ def fit(
         UsageError: the devices do not divide the query heads.
     """
     spec = model.spec
-    heads = spec.layers[0].attention.query_heads
-    if heads % machine.count:
-        divisors = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
-        raise UsageError(f"{machine.count} GPUs do not divide the {heads} query heads; --tp must be one of {divisors}")
+    if machine.count not in shares(spec):
+        possible = ", ".join(map(str, shares(spec)))
+        heads = f"{spec.layers[0].attention.query_heads}/{spec.layers[0].attention.published_kv_heads}"
+        raise UsageError(
+            f"{machine.count} GPUs cannot share {heads} query/KV heads evenly; --tp must be one of {possible}"
+        )
     weight = model.weight_bytes(weights)
     if weight.value is None:
         raise UnansweredError(weight.warning or f"{model.name}: the bytes of its weights are not known")
@@ -173,6 +176,12 @@ def fit(
         provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": "config"},
     )
     return result, model_remarks(model, weights, contexts) + _shard_remarks(model, machine)
+
+
+def shares(spec: ModelSpec) -> tuple[int, ...]:
+    """Numbers of GPUs that can share every layer's heads evenly."""
+    kinds = tuple(spec.attention_counts)
+    return tuple(n for n in range(1, kinds[0].query_heads + 1) if all(kind.splits(n) for kind in kinds))
 
 
 def _memory(machine: Machine, weights: float) -> FitMemory:
@@ -224,10 +233,9 @@ def _reason(machine: Machine, memory: FitMemory, rows: Sequence[FitContext], eno
 
 def _enough(model: Model, machine: Machine, weights: float, kv: Format, rows: Sequence[FitContext]) -> int | None:
     """The smallest number of GPUs, sharing every layer, on which every context fits; None where no number does."""
-    heads = model.spec.layers[0].attention.query_heads
     budget = budget_bytes(machine.memory, machine.reserve)
     longest = max(row.context for row in rows)
-    counts = (n for n in range(machine.count + 1, heads + 1) if heads % n == 0)
+    counts = (n for n in shares(model.spec) if n > machine.count)
     return next((n for n in counts if weights / n + cache_bytes(model.spec, kv, longest, n) <= budget), None)
 
 

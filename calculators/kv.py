@@ -63,6 +63,22 @@ class KvResult:
     """One row a model, in the order asked."""
 
 
+def counted_from_config(rows: Sequence[KvModel]) -> Remarks:
+    """Which rows' weights are counted from the config, no headers having been read; and how windows and MLA read."""
+    names = [row.model for row in rows if row.provenance.get("weight_bytes") == "config"]
+    return remarks(
+        notes=[
+            f"weights counted from the config, not read from files: {', '.join(names)}" if names else None,
+            "KiB/token is the part that grows without end; layers with a window stop at the window's cap"
+            if any(row.window_bytes for row in rows)
+            else None,
+            "MLA keeps one latent a token for all heads; its q/kv are the heads it expands to"
+            if any("MLA" in row.attention for row in rows)
+            else None,
+        ]
+    )
+
+
 def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
     """The contexts to answer for: those asked, else 4,096 and 32,768 as far as the model goes, and its maximum."""
     if asked:
@@ -125,7 +141,7 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
     parameters, weight = model.parameters, model.weight_bytes(weights)
     problem = model.files_problem
     return remarks(
-        [f"{model.name}: {problem}" if problem else None, parameters.assumption, weight.assumption],
+        [_fallback(model, problem) if problem else None, parameters.assumption, weight.assumption],
         [parameters.warning, weight.warning, _beyond(model, contexts or ())],
         [_which_count(model)],
     )
@@ -141,9 +157,24 @@ def _beyond(model: Model, contexts: Sequence[int]) -> str | None:
 def _which_count(model: Model) -> str | None:
     """Where files hold more than the decoder, both counts and which one the weights are."""
     held, parameters = model.parameters_in_files, model.parameters.value
-    if held is None or parameters is None or held == parameters or not model.spec.mtp_layers:
+    if held is None or parameters is None or held <= parameters:
         return None
+    spec = model.spec
+    second_head = spec.tied and held - parameters == spec.vocab * spec.hidden
+    if not (second_head or spec.mtp_layers):
+        return None
+    more = "a second copy of the tied head" if second_head else "multi-token prediction"
     return (
-        f"{model.name}: weights are the {held / 1e9:.1f}B parameters of the published files, multi-token prediction "
-        f"included; the decoder alone has {parameters / 1e9:.1f}B"
+        f"{model.name}: weights are the {_billions(held)} parameters of the published files, {more} included; "
+        f"the decoder alone has {_billions(parameters)}"
     )
+
+
+def _billions(parameters: float) -> str:
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e10 else f"{parameters / 1e9:.3f}B"  # noqa: PLR2004
+
+
+def _fallback(model: Model, problem: str) -> str:
+    """What was counted instead of headers that could not be read."""
+    instead = "from the Hub's summary" if model.files else "from its config"
+    return f"{model.name}: parameters and weights are counted {instead}: {problem}"

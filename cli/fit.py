@@ -42,6 +42,7 @@ def fit(
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.fit import Machine
     from roofcast.calculators.fit import fit as answer
+    from roofcast.calculators.formats import missing_formats
     from roofcast.calculators.kv import contexts_of
     from roofcast.calculators.rules import check_rules, parse_rule
     from roofcast.modelspec.formats import find_format
@@ -61,13 +62,15 @@ def fit(
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
+    used = [kv_format, *([weight_format] if weight_format else [])]
     doubt = (
         None if accelerator.verified("memory") else f"{accelerator.id}: its memory is recalled, not read in a source"
     )
-    said += remarks([doubt], notes=[match.alias_note])
+    said += remarks([doubt], missing_formats(loaded, accelerator.id, dict(accelerator.flags), used), [match.alias_note])
     inputs = {
         "model": model,
         "gpu": accelerator.id,
+        "gpu_note": match.alias_note,
         "gpus": count,
         "tp": count,
         "engine": engine,

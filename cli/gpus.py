@@ -53,7 +53,7 @@ def gpus(
         listing = all_accelerators()
         found, warnings = list(listing.accelerators), listing.problems
     if found:
-        inputs = {"names": list(names or []), "local": local}
+        inputs = {"names": list(names or []), "local": local, "notes": [note for note in notes if note]}
         said = remarks(assumptions=_recalled(found) if strict else (), warnings=warnings, notes=notes)
         present(gpus_document(gpu_rows(found), inputs, said), output)
     raise typer.Exit(code)

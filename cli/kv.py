@@ -24,7 +24,7 @@ def kv(
     """KV cache and weights: one row a model."""
     explain_or(explain, models)
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.kv import KvModel, kv_model
+    from roofcast.calculators.kv import KvModel, counted_from_config, kv_model
     from roofcast.modelspec.formats import find_format
     from roofcast.reports.kv import kv_document
 
@@ -43,6 +43,7 @@ def kv(
 
     code = load_all(models or [], answer)
     if rows:
+        remarks.append(counted_from_config(rows))
         inputs = {
             "models": list(models or []),
             "weights": weights,

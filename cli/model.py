@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from roofcast.cli import options
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
 
@@ -16,6 +20,7 @@ def model(
     format: options.Format = None,
     out: options.Out = None,
     strict: options.Strict = False,
+    list_names: Annotated[bool, typer.Option("--list", help="Print the names of the catalogue and stop.")] = False,
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
@@ -23,6 +28,11 @@ def model(
 
     Also the layer map and the parameters by component.
     """
+    if list_names:
+        from roofcast.modelspec.known import known_names
+
+        typer.echo("\n".join(known_names()))
+        return
     explain_or(explain, model)
     from roofcast.calculators.describe import describe
     from roofcast.modelspec.formats import find_format

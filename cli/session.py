@@ -131,7 +131,9 @@ def explain_or(term: str | None, *needed: object) -> None:
         typer.echo(explain(term))
         raise typer.Exit
     if not all(needed):
-        raise UsageError("MODEL is missing; give a catalogue name such as llama-3.1-8b, a folder, or org/name")
+        raise UsageError(
+            "MODEL is missing; give a catalogue name such as llama-3.1-8b (`roofcast model --list`), a folder, or org/name"
+        )
 
 
 def _print(text: str) -> None:

@@ -43,6 +43,9 @@ class Attention(Protocol):
     def shard(self, tp: int) -> int:
         """Elements cached a token on each of `tp` devices. [element]"""
 
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the heads."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupedAttention:
@@ -119,6 +122,14 @@ class GroupedAttention:
         256
         """
         return -(-self.kv_heads // tp) * (self.head_dim + self.value_head_dim)
+
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the heads: it divides them, and KV heads split or replicate evenly.
+
+        >>> [tp for tp in range(1, 41) if GroupedAttention(40, 8, 128, 128).splits(tp)]
+        [1, 2, 4, 8, 40]
+        """
+        return self.query_heads % tp == 0 and (self.kv_heads % tp == 0 or tp % self.kv_heads == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +209,10 @@ class LatentAttention:
         """Elements cached a token on each of `tp` devices: the latent replicates. [element]"""
         del tp  # one latent serves all heads, so every device keeps it whole
         return self.elements_per_token
+
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the heads: it divides them."""
+        return self.query_heads % tp == 0
 
 
 KINDS: Final[dict[str, type[GroupedAttention | LatentAttention]]] = {

@@ -63,7 +63,7 @@ INERT: Final = frozenset({
     "fuse_attention_qkv", "fuse_attention_ffn", "weight_share_add_bias", "tensor_parallel_degree",
     "enable_attention_fp32_softmax", "enable_lm_head_fp32", "route_norm", "norm_topk_prob", "num_labels",
     "use_bidirectional_attention", "conv_bias", "chunk_size_feed_forward", "cross_attention_hidden_size",
-    "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "cla_share_factor",
+    "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "cla_share_factor", "layer_norm_elementwise_affine",
 })  # fmt: skip
 
 # plain strings: re compiles and keeps them on first use, and a config of the catalogue never needs them
@@ -81,6 +81,10 @@ _SHAPING_WORDS: Final = (
     r"index_|cross_attention|shared|layer_types|block_type|pattern|expert|moe|kv_|_kv|nextn|mtp|latent|altup|laurel|"
     r"per_layer|hash|use_cla|no_op|block_configs|encoder|num_.*(head|layer)|n_(head|layer)|_config$|zero_|global_"
 )
+
+
+# Keys that change parameters when they are switched off.
+MUST_BE_ON: Final = frozenset({"layer_norm_elementwise_affine"})
 
 
 def is_off(value: object) -> bool:
@@ -108,4 +112,5 @@ def not_understood(config: Mapping[str, Any], *, known_class: bool) -> tuple[str
         for key, value in config.items()
         if not (key in UNDERSTOOD or key in INERT or is_off(value) or re.search(_INERT_WORDS, key))
     ]
-    return tuple(key for key in strange if not known_class or re.search(_SHAPING_WORDS, key))
+    off = [key for key in MUST_BE_ON if config.get(key) is False]
+    return (*off, *(key for key in strange if not known_class or re.search(_SHAPING_WORDS, key)))

@@ -85,7 +85,7 @@ class Model:
         value = self.spec.parameters * stored.bytes_per_element
         if self.spec.dtype:
             return Amount(value, "config", warning=self._mtp_warning())
-        assumption = f"{self.name}: config.json states no torch_dtype; weights taken as {stored.name}"
+        assumption = f"{self.name}: its config states no torch_dtype; weights taken as {stored.name}"
         return Amount(value, "assumed", assumption=assumption, warning=self._mtp_warning())
 
     def _requested_bytes(self, requested: Format) -> Amount:
@@ -136,7 +136,7 @@ def load_model(checkpoint: Checkpoint) -> Model:
         MalformedModelError, UnknownArchitectureError: as `build_spec`, with the source named.
     """
     try:
-        spec = build_spec(checkpoint.config, counted_in_files=checkpoint.weights is not None)
+        spec = build_spec(checkpoint.config, counted_in_files=bool(checkpoint.weights and checkpoint.weights.tensors))
         if checkpoint.weights is not None and not spec.known_class:
             confirm_attention(spec, checkpoint.weights)
     except ModelError as error:

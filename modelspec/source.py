@@ -162,5 +162,6 @@ def _client() -> ModuleType:
     import huggingface_hub
     import huggingface_hub.errors
     import huggingface_hub.utils
+    import huggingface_hub.utils.logging  # it sets its level when imported: before it is quieted, not during
 
     return huggingface_hub

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.config import Config, read_config, short
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.families import FAMILIES
 from roofcast.modelspec.layers import attention_layers, feed_forward_layers
-from roofcast.modelspec.nearest import nearest
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -223,9 +221,7 @@ def _unknown_class(config: Config) -> str:
     what = (
         f"model_type {quoted(config.model_type)} is not known" if config.model_type else "config.json has no model_type"
     )
-    near = nearest(config.model_type, FAMILIES, cutoff=0.75)
-    hint = f" (nearest: {', '.join(near)})" if near else ""
-    return f"{what}{hint}: its parameters cannot be counted from config.json alone; safetensors headers would tell"
+    return f"{what}: its parameters cannot be counted from its config alone; safetensors headers would tell"
 
 
 def _refuse_other_embedding_width(config: Config, hidden: int) -> None:

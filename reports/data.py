@@ -68,5 +68,5 @@ def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             flat |= flatten(value, f"{name}.")
         else:
             text = plain(value) if isinstance(value, str) else value
-            flat[name] = json.dumps(value) if isinstance(value, list) else text
+            flat[name] = json.dumps(value) if isinstance(value, (list, bool)) else text
     return flat

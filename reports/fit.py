@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_percent
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.numbers import GIB, billions, count, fixed
@@ -11,7 +12,6 @@ from roofcast.reports.numbers import GIB, billions, count, fixed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.fit import FitContext, FitResult
 
 GB = 1e9
@@ -19,6 +19,7 @@ GB = 1e9
 
 def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
     """The page of `fit`."""
+    crossover = _crossover(result)
     return Document(
         command="fit",
         inputs=inputs,
@@ -29,7 +30,7 @@ def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks)
         ],
         lines=tuple(map(plain, _lines(result, inputs))),
         tables=(_memory(result, inputs), _contexts(result)),
-        remarks=remarks,
+        remarks=remarks + Remarks(notes=(crossover,) if crossover else ()),
     )
 
 
@@ -58,33 +59,40 @@ def _memory(result: FitResult, inputs: Mapping[str, Any]) -> Table:
         (f"- reserve {show_percent(inputs['reserve'], 1)}", reserve, "--reserve"),
         ("= budget", memory.budget_bytes, ""),
         ("- weights", memory.weight_bytes, result.provenance["weight_bytes"]),
-        ("= KV cache", memory.kv_bytes, f"{count(result.kv_tokens)} tokens"),
+        ("= KV cache", memory.kv_bytes, _kv_tokens(result)),
     ]
     cells = [(name, fixed(size / GB, 1), fixed(size / GIB, 2), note) for name, size, note in rows]
     per = "" if result.gpus == 1 else ", one GPU"
     return table((f"memory{per}", "GB", "GiB", "from"), cells, left=(0, 3))
 
 
+def _kv_tokens(result: FitResult) -> str:
+    return "windows only, no growth" if result.kv_tokens is None else f"{count(result.kv_tokens)} tokens"
+
+
 def _contexts(result: FitResult) -> Table:
-    header = ("context", "KV GB/\nsequence", "sequences", "on visible\nmemory", "prefill\nTFLOP", "attention\nshare")
-    return table(header, [_cells(row) for row in result.contexts], title=_crossover(result), left=())
+    each = "KV GB/\nsequence" if result.gpus == 1 else "KV GB/\nsequence,\none GPU"
+    visible = result.memory.visible_bytes is not None
+    header = ["context", each, "sequences", *(["sequences\non visible\nmemory"] if visible else [])]
+    header += ["prefill\nTFLOP", "attention\nshare"]
+    return table(header, [_cells(row, visible=visible) for row in result.contexts], left=())
 
 
-def _crossover(result: FitResult) -> str:
+def _crossover(result: FitResult) -> str | None:
     if result.crossover_tokens is None:
-        return ""
+        return None
     return (
-        f"attention costs as much as the {billions(result.non_embedding_parameters)} non-embedding parameters "
-        f"at {result.crossover_tokens:,} tokens"
+        f"a prompt of {result.crossover_tokens:,} tokens spends as much on attention scores as on the "
+        f"{billions(result.non_embedding_parameters)} active non-embedding parameters"
     )
 
 
-def _cells(row: FitContext) -> tuple[str, ...]:
+def _cells(row: FitContext, *, visible: bool) -> tuple[str, ...]:
     return (
         count(row.context),
         fixed(row.kv_bytes_per_sequence / GB, 2),
         count(row.max_sequences),
-        count(row.max_sequences_visible),
+        *([count(row.max_sequences_visible)] if visible else []),
         fixed(row.prefill_flops / 1e12, 1),
         show_percent(row.attention_share),
     )

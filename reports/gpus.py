@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_bytes, show_si
 from roofcast.reports.document import Document, Table, table
 from roofcast.reports.numbers import GIB, NOTHING, fixed
@@ -11,12 +12,18 @@ from roofcast.reports.numbers import GIB, NOTHING, fixed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.gpus import Gpu, GpusResult
 
 # formats whose ridge point the overview shows; a page of one device shows all
 OVERVIEW: Final = ("fp16", "bf16", "fp8", "fp4")
 PAGES: Final = 3  # devices asked by name that get a page each
+NOT_VERIFIED: Final = "not verified"
+OVERVIEW_NOTES: Final = Remarks(
+    notes=(
+        "ridge points are FLOP/byte: dense peak over bandwidth; fp16 accumulates in fp32",
+        "* a figure shown was recalled or derived, not read in a source: `roofcast gpus NAME` marks which",
+    )
+)
 
 
 def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
@@ -30,62 +37,73 @@ def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remark
         result=result,
         records=[{name: getattr(gpu, name) for name in type(gpu).__slots__} for gpu in result.gpus],
         tables=tables,
-        remarks=remarks,
+        remarks=remarks if pages else remarks + OVERVIEW_NOTES,
     )
 
 
 def _overview(result: GpusResult) -> Table:
-    header = ("id", "GB", "GB/s", "bf16\nTFLOP/s", *(f"ridge\n{name}" for name in OVERVIEW), "TDP\nW")
+    header = ("id", "GB", "GB/s", "bf16\nTFLOP/s", *(f"ridge\n{name}" for name in OVERVIEW))
     rows = [
         (
-            gpu.id,
+            f"{gpu.id} *" if _doubted(gpu) else gpu.id,
             fixed(gpu.memory_bytes / 1e9, 0),
             fixed(gpu.bandwidth_bytes_per_second / 1e9, 0),
             _tera(gpu.peak_flops_per_second.get("bf16")),
             *(fixed(gpu.ridge.get(name), 0) for name in OVERVIEW),
-            fixed(gpu.tdp_watts, 0),
         )
         for gpu in result.gpus
     ]
     return table(header, rows)
 
 
+def _doubted(gpu: Gpu) -> bool:
+    """Whether a figure of the overview was not read in a source."""
+    shown = {"memory", "bandwidth", *(f"peaks.{name}" for name in OVERVIEW if name in gpu.peak_flops_per_second)}
+    return not shown.isdisjoint(gpu.unverified)
+
+
 def _page(gpu: Gpu) -> tuple[Table, ...]:
     doubted = set(gpu.unverified)
     peaks = [
-        (name, _tera(peak), fixed(gpu.ridge[name], 0), "not verified" if f"peaks.{name}" in doubted else "")
+        (name, _tera(peak), fixed(gpu.ridge[name], 0), NOT_VERIFIED if f"peaks.{name}" in doubted else "")
         for name, peak in gpu.peak_flops_per_second.items()
     ]
-    facts = [(name, text) for name, text in _facts(gpu) if text != NOTHING]
+    facts = [
+        (name, text, NOT_VERIFIED if fact in doubted else "") for name, text, fact in _facts(gpu) if text != NOTHING
+    ]
+    lines = [line for source in gpu.sources for line in _source(source)]
     return (
-        table(("fact", "value"), facts, title=f"{gpu.id}: {gpu.name}", left=(0, 1)),
+        table(("fact", "value", ""), facts, title=f"{gpu.id}: {gpu.name}", left=(0, 1, 2)),
         table(("format", "TFLOP/s dense", "ridge FLOP/B", ""), peaks, left=(0, 3)),
-        table(("source", "read"), [(_source(s), s["access"] or "") for s in gpu.sources], left=(0, 1)),
+        table(("sources",), [(line,) for line in lines]),
     )
 
 
-def _facts(gpu: Gpu) -> list[tuple[str, str]]:
-    yes = [name for name, flag in gpu.flags.items() if flag]
+def _facts(gpu: Gpu) -> list[tuple[str, str, str]]:
+    """What a page says of a device: name, text, and the record's own name of the fact."""
+    yes = [name.replace("_", " ") for name, flag in gpu.flags.items() if flag]
+    backends = [name.replace("_", " ") for name in gpu.sdpa_backends or ()]
+    links = gpu.scale_up_bytes_per_second
     return [
-        ("memory, as sold", show_bytes(gpu.memory_bytes, "GB", 0)),
-        ("memory, driver", _mib(gpu.driver_bytes)),
-        ("memory, CUDA-visible", NOTHING if gpu.visible_bytes is None else f"{gpu.visible_bytes / GIB:.2f} GiB"),
-        ("bandwidth", show_si(gpu.bandwidth_bytes_per_second, "B/s")),
-        ("architecture", gpu.architecture or NOTHING),
-        ("compute capability", gpu.compute_capability or NOTHING),
-        ("SMs", NOTHING if gpu.sm_count is None else str(gpu.sm_count)),
-        ("L2 cache", NOTHING if gpu.l2_bytes is None else show_bytes(gpu.l2_bytes, "MiB", 1)),
-        ("shared memory an SM", _kib(gpu.shared_memory_bytes_per_sm)),
-        ("links, both directions", NOTHING if gpu.scale_up_bytes_per_second is None else _gbs(gpu)),
-        ("TDP", NOTHING if gpu.tdp_watts is None else f"{gpu.tdp_watts:.0f} W"),
-        ("supports", ", ".join(yes) or NOTHING),
-        ("SDPA backends", ", ".join(gpu.sdpa_backends or ()) or NOTHING),
-        ("confidence", gpu.confidence or NOTHING),
+        ("memory, as sold", show_bytes(gpu.memory_bytes, "GB", 0), "memory"),
+        ("memory, driver", _mib(gpu.driver_bytes), "driver_memory"),
+        ("memory, CUDA-visible", _gib(gpu.visible_bytes), "visible_memory"),
+        ("bandwidth", show_si(gpu.bandwidth_bytes_per_second, "B/s"), "bandwidth"),
+        ("architecture", gpu.architecture or NOTHING, "architecture"),
+        ("compute capability", gpu.compute_capability or NOTHING, "compute_capability"),
+        ("SMs", NOTHING if gpu.sm_count is None else str(gpu.sm_count), "sm_count"),
+        ("L2 cache", NOTHING if gpu.l2_bytes is None else show_bytes(gpu.l2_bytes, "MiB", 1), "l2"),
+        ("shared memory an SM", _kib(gpu.shared_memory_bytes_per_sm), "shared_memory_per_sm"),
+        ("links, both directions", NOTHING if links is None else show_si(links, "B/s"), "scale_up"),
+        ("TDP", NOTHING if gpu.tdp_watts is None else f"{gpu.tdp_watts:.0f} W", "tdp"),
+        ("supports", ", ".join(yes) or NOTHING, "flags"),
+        ("SDPA backends", ", ".join(backends) or NOTHING, "flags"),
+        ("confidence", gpu.confidence or NOTHING, "confidence"),
     ]
 
 
-def _gbs(gpu: Gpu) -> str:
-    return show_si(gpu.scale_up_bytes_per_second or 0, "B/s")
+def _gib(size: float | None) -> str:
+    return NOTHING if size is None else f"{size / GIB:.2f} GiB"
 
 
 def _mib(size: float | None) -> str:
@@ -100,5 +118,6 @@ def _tera(rate: float | None) -> str:
     return NOTHING if rate is None else f"{rate / 1e12:.4g}"
 
 
-def _source(source: Mapping[str, str | None]) -> str:
-    return " ".join(part for part in (source["title"], source["url"]) if part)
+def _source(source: Mapping[str, str | None]) -> list[str]:
+    """Title and how far it was read, and its address on a line of its own."""
+    return [f"{source['title']} ({source['access']})", *([f"  {source['url']}"] if source["url"] else [])]

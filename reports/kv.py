@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from roofcast.calculators.kv import KvModel, KvResult
-from roofcast.hwdb.units import show_tokens
 from roofcast.reports.document import Document, table
-from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, fixed
+from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, context_name, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ def kv_document(
     header = ["model", "attn", "L", "q/kv", "KiB/\ntoken"]
     header += ["window\nMiB"] if windows else []
     shown = list(dict.fromkeys(contexts)) if contexts else _common(rows)
-    header += [f"GiB\n@{show_tokens(context)}" for context in shown]
+    header += [f"GiB\n@{context_name(context)}" for context in shown]
     header += [] if contexts else ["max\nctx", "GiB\n@max"]
     header += [f"weights\nGiB\n({inputs['weights'] or 'stored'})", "params"]
     cells = [_cells(row, shown, windows=windows, own_maximum=not contexts) for row in rows]
@@ -56,7 +55,7 @@ def _cells(row: KvModel, contexts: Sequence[int], *, windows: bool, own_maximum:
 
 
 def _tokens(count: int | None) -> str:
-    return NOTHING if count is None else show_tokens(count)
+    return NOTHING if count is None else context_name(count)
 
 
 def _gib(row: KvModel, context: int | None) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from roofcast.hwdb.units import show_tokens
 from roofcast.reports.document import Document, Table, plain, table
-from roofcast.reports.numbers import GIB, KIB, NOTHING, count, fixed
+from roofcast.reports.numbers import GIB, KIB, NOTHING, context_name, count, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,12 +31,13 @@ def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
     facts = table(("fact", "value", "from"), [_fact(fact) for fact in result.facts], left=(0, 1, 2))
     total = sum(result.parameters_by_component.values())
     components = [
-        (name, count(n), f"{n / total:.1%}") for name, n in (*result.parameters_by_component.items(), ("all", total))
+        (name.replace("_", "-"), count(n), f"{n / total:.1%}")
+        for name, n in (*result.parameters_by_component.items(), ("all", total))
     ]
     tables = [
         facts,
         table(
-            ("layers", "attention", "q/kv", "window", "feed-forward", "KV elements\na token", "parameters"),
+            ("layers", "attn", "q/kv", "window", "feed-forward", "KV elements\na token", "parameters\na layer"),
             [_run(run) for run in result.layers],
             left=(0, 1, 4),
         ),
@@ -56,7 +56,7 @@ def _fact(fact: Fact) -> tuple[str, str, str]:
     if isinstance(value, bool):
         text = "yes" if value else "no"
     elif isinstance(value, (int, float)):
-        text = f"{value:,.0f}"
+        text = f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
     else:
         text = value or NOTHING
     name = fact.name.replace("_", " ")
@@ -79,5 +79,5 @@ def _cache(result: ModelResult) -> list[tuple[str, str]]:
     rows = [("a token", f"{fixed(result.kv_bytes_per_token / KIB, 1)} KiB")]
     if result.window_bytes:
         rows.append(("windows, once full", f"{fixed(result.window_bytes / 2**20, 1)} MiB"))
-    rows += [(f"at {show_tokens(int(c))}", f"{fixed(size / GIB, 2)} GiB") for c, size in result.cache_bytes.items()]
+    rows += [(f"at {context_name(int(c))}", f"{fixed(size / GIB, 2)} GiB") for c, size in result.cache_bytes.items()]
     return rows

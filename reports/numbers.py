@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from roofcast.hwdb.units import show_tokens
+
 GIB: Final = 2.0**30
 KIB: Final = 2.0**10
 NOTHING: Final = "-"
@@ -42,4 +44,15 @@ def billions(value: float | None) -> str:
         return NOTHING
     if value >= 99.995e9:  # noqa: PLR2004
         return f"{value / 1e9:.1f}B"
-    return f"{value / 1e9:.2f}B" if value >= 999.5e6 else f"{value / 1e6:.0f}M"  # noqa: PLR2004
+    if value >= 999.5e6:  # noqa: PLR2004
+        return f"{value / 1e9:.2f}B"
+    return f"{value / 1e6:.0f}M" if value >= 1e7 else f"{value / 1e6:.2g}M"  # noqa: PLR2004
+
+
+def context_name(tokens: int) -> str:
+    """A context as a heading: in k where people mean 1,024 by it, else in full.
+
+    >>> context_name(131072), context_name(163840), context_name(128000)
+    ('128k', '160k', '128,000')
+    """
+    return show_tokens(tokens) if tokens % 4096 == 0 or tokens in {1024, 2048} else f"{tokens:,}"

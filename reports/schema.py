@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import dataclasses
+from typing import Any, Final, get_args, get_type_hints
 
 from roofcast.calculators.describe import ModelResult
 from roofcast.calculators.fit import FitResult
@@ -21,6 +22,7 @@ def json_schema(command: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of what `roofcast COMMAND --format json` prints."""
     from pydantic import TypeAdapter
 
+    _describe(RESULTS[command])
     result = TypeAdapter(RESULTS[command]).json_schema(mode="serialization")
     definitions = result.pop("$defs", {})
     lines = {"type": "array", "items": {"type": "string"}}
@@ -39,3 +41,12 @@ def json_schema(command: str) -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": definitions,
     }
+
+
+def _describe(result: type[Any]) -> None:
+    """Lets pydantic take each field's description from the text below it, in this type and those inside it."""
+    result.__pydantic_config__ = {"use_attribute_docstrings": True}
+    for hint in get_type_hints(result).values():
+        for inner in (hint, *get_args(hint)):
+            if dataclasses.is_dataclass(inner) and isinstance(inner, type):
+                _describe(inner)

@@ -96,7 +96,7 @@ def test_facts_of_deepseek_v3() -> None:
     assert facts["multi_token_prediction_layers"].value == 1
     assert facts["parameters"].value == 671_026_404_352
     assert facts["active_parameters"].value == 37_552_282_624
-    assert facts["non_embedding_parameters"].value == 37_552_282_624 - 2 * 129280 * 7168
+    assert facts["active_non_embedding_parameters"].value == 37_552_282_624 - 2 * 129280 * 7168
     assert facts["parameters_in_files"] == Fact("parameters_in_files", 684_489_830_400, "header")
     assert facts["weight_bytes"].provenance == "header"
     assert facts["quantization"].value == "fp8"

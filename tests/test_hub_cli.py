@@ -345,6 +345,20 @@ def test_no_progress_bar_without_a_terminal(hub: LocalHub, tmp_path: Path) -> No
     assert json.loads(done.stdout)["schema"] == "roofcast.kv/1"
 
 
+def test_a_process_speaks_for_its_client(hub: LocalHub, tmp_path: Path) -> None:
+    """In a process of its own, where nothing has imported the client before, its log lines stay away too."""
+    hub.add(REPO, FILES)
+    hub.faults.append(Fault("/config.json", "drop", methods=("GET",)))
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "roofcast", "kv", REPO],
+        capture_output=True, check=False, text=True, timeout=60, env=environment(hub, tmp_path),
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert "broke off" in done.stderr
+
+
 def test_ctrl_c_while_the_hub_is_silent(hub: LocalHub, tmp_path: Path) -> None:
     """An interrupt in the middle of a request ends the process with 130, at once and without a traceback."""
     hub.add(REPO, FILES)

@@ -71,7 +71,7 @@ PUBLISHED_ELEMENTS = {
 }
 
 # Files that hold more than the class counts: a head beside the embedding that the class ties, or a module it drops.
-HEAD_TWICE = {"falcon-7b", "falcon-40b", "mistral-small-3.1-24b", "qwen3-0.6b", "qwen3-1.7b"}
+HEAD_TWICE = {"falcon-180b", "falcon-7b", "falcon-40b", "mistral-small-3.1-24b", "qwen3-0.6b", "qwen3-1.7b"}
 PREDICTION = {"qwen3-next-80b-a3b"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from roofcast.calculators.errors import UsageError
-from roofcast.calculators.fit import FitResult, Machine, fit
+from roofcast.calculators.fit import FitResult, Machine, Requirement, fit
 from roofcast.calculators.rules import Rule, check_rules, parse_rule
 from tests.checkpoints import BF16, catalogued
 
@@ -22,11 +22,11 @@ def llama() -> FitResult:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("sequences>=100@4k", Rule("sequences", 100, 4096)),
-        (" sequences  >= 1k @ 128K ", Rule("sequences", 1024, 131072)),
-        ("sequences>=1@5000", Rule("sequences", 1, 5000)),
-        ("kv_tokens>=400k", Rule("kv_tokens", 400 * 1024, None)),
-        ("kv_tokens>=1m", Rule("kv_tokens", 2**20, None)),
+        ("sequences>=100@4k", Rule("sequences>=100@4k", "sequences", 100, 4096)),
+        (" sequences  >= 1k @ 128K ", Rule("sequences  >= 1k @ 128K", "sequences", 1024, 131072)),
+        ("sequences>=1@5000", Rule("sequences>=1@5000", "sequences", 1, 5000)),
+        ("kv_tokens>=400k", Rule("kv_tokens>=400k", "kv_tokens", 400 * 1024, None)),
+        ("kv_tokens>=1m", Rule("kv_tokens>=1m", "kv_tokens", 2**20, None)),
     ],
 )
 def test_rules_are_read(text: str, expected: Rule) -> None:
@@ -53,32 +53,35 @@ def test_other_text_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "met"),
+    ("text", "met"),
     [
-        (Rule("sequences", 104, 4096), True),
-        (Rule("sequences", 105, 4096), False),
-        (Rule("kv_tokens", 426_784, None), True),
-        (Rule("kv_tokens", 426_785, None), False),
+        ("sequences>=104@4k", True),
+        ("sequences>=105@4k", False),
+        ("kv_tokens>=426784", True),
+        ("kv_tokens>=426785", False),
     ],
 )
-def test_exactly_enough_is_enough(rule: Rule, met: bool) -> None:
+def test_exactly_enough_is_enough(text: str, met: bool) -> None:
     """A rule is met from its own number on."""
-    assert (check_rules([rule], llama()) == []) is met
+    [checked] = check_rules([parse_rule(text)], llama())
+
+    assert checked.passed is met
 
 
-def test_every_rule_that_fails_has_a_line() -> None:
-    """Each failed rule is a line with what was required and what there is; met ones say nothing."""
-    lines = check_rules(
-        [Rule("sequences", 200, 4096), Rule("sequences", 1, 4096), Rule("kv_tokens", 10**6, None)], llama()
-    )
+def test_every_rule_is_answered() -> None:
+    """Each rule comes back as it was written, with what was required, what there is, and whether that is enough."""
+    texts = ["sequences>=200@4k", "sequences>=1@4k", "kv_tokens>=1000000"]
+    checked = check_rules([parse_rule(text) for text in texts], llama())
 
-    assert len(lines) == 2
-    assert "200" in lines[0]
-    assert "104" in lines[0]
-    assert "4,096" in lines[0]
-    assert "426,784" in lines[1]
+    assert checked == [
+        Requirement("sequences>=200@4k", passed=False, actual=104, required=200),
+        Requirement("sequences>=1@4k", passed=True, actual=104, required=1),
+        Requirement("kv_tokens>=1000000", passed=False, actual=426_784, required=1_000_000),
+    ]
 
 
 def test_no_tokens_known_is_not_enough() -> None:
     """A cache whose tokens have no total never meets a rule on them."""
-    assert check_rules([Rule("kv_tokens", 1, None)], replace(llama(), kv_tokens=None)) != []
+    [checked] = check_rules([parse_rule("kv_tokens>=1")], replace(llama(), kv_tokens=None))
+
+    assert not checked.passed

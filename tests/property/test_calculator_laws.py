@@ -302,10 +302,14 @@ def test_a_rule_is_met_up_to_what_there_is(
     """`sequences>=n@c` passes for every n up to the row's sequences and for no other."""
     result = fitted(model, machine, kv, context)
 
-    assert (check_rules([Rule("sequences", least, context)], result) == []) is (least <= sequences(result)[0])
+    [checked] = check_rules([Rule("a rule", "sequences", least, context)], result)
+
+    assert checked.passed is (least <= sequences(result)[0])
 
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12))
 def test_rules_are_read_as_written(least: int, context: int) -> None:
     """A rule written out reads back."""
-    assert parse_rule(f"sequences>={least}@{context}") == Rule("sequences", least, context)
+    text = f"sequences>={least}@{context}"
+
+    assert parse_rule(text) == Rule(text, "sequences", least, context)

@@ -1,0 +1,34 @@
+"""Formats that a device has no arithmetic for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.formats import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+
+# a quantisation method that names its format -> that format
+METHODS: Final[dict[str, str]] = {"fp8": "fp8", "mxfp4": "mxfp4"}
+
+
+def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], used: Iterable[Format]) -> list[str]:
+    """One line for every format in use that the device has no arithmetic for; its bytes are counted all the same.
+
+    Args:
+        model: its stored format counts where none is asked for.
+        gpu: id of the accelerator.
+        flags: format -> whether the device computes in it; None where not known.
+        used: formats asked for.
+    """
+    stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
+    names = dict.fromkeys([f.compute for f in used] + ([FORMATS[stored].compute] if stored in FORMATS else []))
+    return [
+        f"{gpu} has no {name} arithmetic: an engine converts or refuses; bytes are counted in the format asked"
+        for name in names
+        if flags.get(name) is False
+    ]
