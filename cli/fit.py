@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.errors import GateError
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
+from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
 
 if TYPE_CHECKING:
+    from roofcast.calculators.answer import Remarks
     from roofcast.hwdb.lookup import Match
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
 
 
 def fit(
@@ -39,13 +42,10 @@ def fit(
     explain_or(explain, model)
     from dataclasses import replace
 
-    from roofcast.calculators.answer import remarks
     from roofcast.calculators.fit import Machine
     from roofcast.calculators.fit import fit as answer
-    from roofcast.calculators.formats import missing_formats
     from roofcast.calculators.kv import contexts_of
     from roofcast.calculators.rules import check_rules, parse_rule
-    from roofcast.modelspec.formats import find_format
     from roofcast.reports.fit import fit_document
 
     output = Output(format, out, strict)
@@ -53,7 +53,7 @@ def fit(
     if engine != "none":
         raise UsageError(f"--engine {engine}: its memory rules are not modelled yet; known: none")
     kept, contexts = options.share(reserve), options.token_list(context)
-    weight_format, kv_format = find_format(weights) if weights is not None else None, find_format(kv)
+    weight_format, kv_format = formats(weights, kv)
     rules = [parse_rule(text) for text in require or []]
     count = _count(gpus, tp)
     match = _accelerator(gpu)
@@ -62,11 +62,7 @@ def fit(
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
-    used = [kv_format, *([weight_format] if weight_format else [])]
-    doubt = (
-        None if accelerator.verified("memory") else f"{accelerator.id}: its memory is recalled, not read in a source"
-    )
-    said += remarks([doubt], missing_formats(loaded, accelerator.id, dict(accelerator.flags), used), [match.alias_note])
+    said += _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
     inputs = {
         "model": model,
         "gpu": accelerator.id,
@@ -86,6 +82,20 @@ def fit(
     failed = [f"{r.rule} is not met: there are {r.actual:,}" for r in result.requirements if not r.passed]
     if failed:
         raise GateError("; ".join(failed))
+
+
+def _of_the_machine(match: Match, model: Model, used: list[Format]) -> Remarks:
+    """What should be said of the accelerator: how its name was understood, what is doubted, what it cannot compute."""
+    from roofcast.calculators.answer import remarks
+    from roofcast.calculators.formats import missing_formats
+
+    accelerator = match.accelerator
+    recalled = f"{accelerator.id}: its memory is recalled, not read in a source"
+    return remarks(
+        [None if accelerator.verified("memory") else recalled],
+        missing_formats(model, accelerator.id, dict(accelerator.flags), used),
+        [match.alias_note],
+    )
 
 
 def _count(gpus: int | None, tp: int | None) -> int:

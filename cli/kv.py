@@ -5,7 +5,18 @@ from __future__ import annotations
 import typer
 
 from roofcast.cli import options
-from roofcast.cli.session import Lookup, Output, attempt, check_output, explain_or, load, load_all, present, worst
+from roofcast.cli.session import (
+    Lookup,
+    Output,
+    attempt,
+    check_output,
+    explain_or,
+    formats,
+    load,
+    load_all,
+    present,
+    worst,
+)
 
 
 def kv(
@@ -25,13 +36,12 @@ def kv(
     explain_or(explain, models)
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.kv import KvModel, counted_from_config, kv_model
-    from roofcast.modelspec.formats import find_format
     from roofcast.reports.kv import kv_document
 
     output = Output(format, out, strict)
     check_output(output)
     contexts = options.token_list(context)
-    weight_format, kv_format = find_format(weights) if weights is not None else None, find_format(kv)
+    weight_format, kv_format = formats(weights, kv)
     rows: list[KvModel] = []
     remarks = [Remarks(notes=(f"KV cache in {kv_format.name} (--kv)",))]
 

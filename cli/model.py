@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from roofcast.cli import options
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
+from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
 
 
 def model(
@@ -35,13 +35,12 @@ def model(
         return
     explain_or(explain, model)
     from roofcast.calculators.describe import describe
-    from roofcast.modelspec.formats import find_format
     from roofcast.reports.model import model_document
 
     output = Output(format, out, strict)
     check_output(output)
     contexts = options.token_list(context)
-    weight_format, kv_format = find_format(weights) if weights is not None else None, find_format(kv)
+    weight_format, kv_format = formats(weights, kv)
     loaded = load(model or "", Lookup(revision, offline))
     result, remarks = describe(loaded, weights=weight_format, kv=kv_format, contexts=contexts)
     inputs = {"model": model, "weights": weights, "kv": kv_format.name, "contexts": contexts, "revision": revision}

@@ -18,6 +18,7 @@ from roofcast.cli.errors import OK, StrictError, complain, exit_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
     from roofcast.reports.document import Document
 
@@ -55,6 +56,17 @@ def load(name: str, lookup: Lookup) -> Model:
     with shard_progress(name) as progress:
         checkpoint = resolve(name, revision=lookup.revision, offline=lookup.offline, progress=progress)
     return load_model(checkpoint)
+
+
+def formats(weights: str | None, kv: str) -> tuple[Format | None, Format]:
+    """The formats asked for weights (None is as stored) and cache.
+
+    Raises:
+        UnknownFormatError: one of them does not exist.
+    """
+    from roofcast.modelspec.formats import find_format
+
+    return None if weights is None else find_format(weights), find_format(kv)
 
 
 def load_all(names: Sequence[str], answer: Callable[[str], None]) -> int:
