@@ -109,7 +109,6 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
     spec = model.spec
     parameters, weight = model.parameters, model.weight_bytes(weights)
     counted, held = parameters.value, model.parameters_in_files
-    idle = spec.parameters - spec.active_parameters
     rows: list[tuple[str, str | float | bool | None, str | None]] = [
         ("model_type", spec.model_type or None, "config"),
         ("attention", spec.attention_label, "config"),
@@ -123,7 +122,7 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
         ("multi_token_prediction_layers", spec.mtp_layers, "config"),
         ("cache_as_gqa_groups", gqa_groups(spec), "config"),
         ("parameters", counted, parameters.provenance),
-        ("active_parameters", None if counted is None else counted - idle, parameters.provenance),
+        ("active_parameters", model.active_parameters, parameters.provenance),
         ("active_non_embedding_parameters", spec.non_embedding_parameters, "config"),
         ("parameters_in_files", held, "header"),
         ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),

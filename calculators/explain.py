@@ -47,7 +47,9 @@ def explain(term: str) -> str:
     target: object = import_module(module)
     for name in path.split("."):
         target = inspect.getattr_static(target, name)
-    text = inspect.getdoc(target) or ""
+    text = inspect.getdoc(target)
+    if not text:
+        raise UsageError("formulas stand in docstrings, which python -OO strips; run without it")
     for rest in (">>>", "Raises:"):  # the doctest is for the tests, the errors for those who call it
         text = text.partition(rest)[0].rstrip()
     return f"{term}: {text}\n\nCounted by {module}.{path}"

@@ -83,10 +83,10 @@ class Requirement:
 
     rule: str
     """As it was written."""
-    passed: bool
-    """Whether it is met."""
-    actual: int
-    """What there is."""
+    passed: bool | None
+    """Whether it is met; null where that cannot be told."""
+    actual: int | None
+    """What there is; null where there is no such number."""
     required: int
     """The least that was asked for."""
 

@@ -121,19 +121,13 @@ def kv_model(
         cache_bytes={str(context): whole(cache_bytes(spec, kv, context)) for context in answered},
         parameters=counted,
         parameters_in_files=model.parameters_in_files,
-        active_parameters=_active(model, counted),
+        active_parameters=model.active_parameters,
         weight_bytes=None if weight.value is None else whole(weight.value),
         max_context=spec.max_context,
         provenance={key: value for key, value in provenance.items() if value},
         source=model.source,
     )
     return row, model_remarks(model, weights, contexts)
-
-
-def _active(model: Model, counted: int | None) -> int | None:
-    """Active parameters: exact of a known class, else all that are counted less the idle experts."""
-    spec = model.spec
-    return None if counted is None else counted - (spec.parameters - spec.active_parameters)
 
 
 def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] | None) -> Remarks:

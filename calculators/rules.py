@@ -63,6 +63,7 @@ def check_rules(rules: Sequence[Rule], result: FitResult) -> list[Requirement]:
     at = {row.context: row.max_sequences for row in result.contexts}
     checked = []
     for rule in rules:
-        actual = at[rule.context] if rule.context is not None else result.kv_tokens or 0
-        checked.append(Requirement(rule.text, actual >= rule.least, actual, rule.least))
+        actual = at[rule.context] if rule.context is not None else result.kv_tokens
+        passed = None if actual is None else actual >= rule.least
+        checked.append(Requirement(rule.text, passed, actual, rule.least))
     return checked

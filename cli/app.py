@@ -8,12 +8,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from roofcast.cli.errors import BAD_INPUT, INTERRUPTED, OK, UNDETERMINED, complain, exit_code
+from roofcast.cli.errors import BAD_INPUT, INTERRUPTED, OK, UNDETERMINED, complain, exit_code, show_traceback
 from roofcast.cli.fit import fit
 from roofcast.cli.gpus import gpus
 from roofcast.cli.kv import kv
 from roofcast.cli.model import model
 from roofcast.cli.schema import schema
+from roofcast.cli.session import silence
 
 app = typer.Typer(
     name="roofcast",
@@ -66,9 +67,10 @@ def _run() -> int:
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return INTERRUPTED
-    except Exception as error:
-        if "--debug" in sys.argv:
-            raise
+    except SystemExit as leave:  # click's own answer to a reader that has seen enough
+        return OK if leave.code == 1 else int(leave.code or OK)
+    except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
+        show_traceback()
         return _report(error)
 
 
@@ -77,6 +79,11 @@ def _report(error: Exception) -> int:
     if isinstance(error, _ClickError):
         message = getattr(error, "format_message", error.__str__)()
         complain(f"{message} (roofcast --help lists commands and options)")
+        return BAD_INPUT
+    if isinstance(error, OSError) and type(error).__module__ == "builtins":
+        if sys.stdout is not None:
+            silence(sys.stdout)
+        complain(f"the answer cannot be written: {error.strerror or error}")
         return BAD_INPUT
     code = exit_code(error)
     complain(

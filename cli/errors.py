@@ -45,8 +45,18 @@ def exit_code(error: BaseException) -> int | None:
 _BAD_NAMES: Final = frozenset({"UnknownAcceleratorError", "NoPeakError"})
 
 
+def show_traceback() -> None:
+    """Prints where the error at hand came from, where `--debug` asks for it."""
+    if "--debug" in sys.argv and sys.stderr is not None:
+        import traceback
+
+        traceback.print_exc()
+
+
 def complain(message: str) -> None:
-    """Prints one line on stderr, whatever the message holds."""
+    """Prints one line on stderr, whatever the message holds; a closed stderr is nobody's loss."""
+    if sys.stderr is None:
+        return
     line = " ".join(message.split())
     shown = "".join(c if c.isprintable() else "?" for c in line)
     print(f"roofcast: {shown}", file=sys.stderr)  # noqa: T201 - the one place that complains

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roofcast.calculators.errors import UsageError
+from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
 from roofcast.cli.errors import GateError
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
 
 if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.fit import Requirement
     from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
@@ -49,7 +50,7 @@ def fit(
     from roofcast.reports.fit import fit_document
 
     output = Output(format, out, strict)
-    check_output(output)
+    check_output(output, [model or ""])
     if engine != "none":
         raise UsageError(f"--engine {engine}: its memory rules are not modelled yet; known: none")
     kept, contexts = options.share(reserve), options.token_list(context)
@@ -79,9 +80,19 @@ def fit(
     }
     result = replace(result, requirements=check_rules(rules, result))
     present(fit_document(result, inputs, said), output)
-    failed = [f"{r.rule} is not met: there are {r.actual:,}" for r in result.requirements if not r.passed]
+    _leave_unless_met(result.requirements)
+
+
+def _leave_unless_met(requirements: list[Requirement]) -> None:
+    """Raises where a rule is not met, or where that cannot be told; a failed rule is said first."""
+    failed = [f"{r.rule} is not met: there are {r.actual:,}" for r in requirements if r.passed is False]
     if failed:
         raise GateError("; ".join(failed))
+    unknown = [r.rule for r in requirements if r.passed is None]
+    if unknown:
+        raise UnansweredError(
+            f"{'; '.join(unknown)}: the cache has windows in every layer, it does not grow with tokens"
+        )
 
 
 def _of_the_machine(match: Match, model: Model, used: list[Format]) -> Remarks:
@@ -93,7 +104,7 @@ def _of_the_machine(match: Match, model: Model, used: list[Format]) -> Remarks:
     recalled = f"{accelerator.id}: its memory is recalled, not read in a source"
     return remarks(
         [None if accelerator.verified("memory") else recalled],
-        missing_formats(model, accelerator.id, dict(accelerator.flags), used),
+        [*missing_formats(model, accelerator.id, dict(accelerator.flags), used), match.doubt],
         [match.alias_note],
     )
 

@@ -36,12 +36,14 @@ def gpus(
     check_output(output)
     found: list[Accelerator] = []
     notes: list[str | None] = []
+    doubts: list[str | None] = []
     warnings: tuple[str, ...] = ()
 
     def answer(name: str, memory: float | None = None) -> None:
         match = find_accelerator(name, memory)
         found.append(match.accelerator)
         notes.append(match.alias_note)
+        doubts.append(match.doubt)
 
     code = 0
     if local:
@@ -54,7 +56,7 @@ def gpus(
         found, warnings = list(listing.accelerators), listing.problems
     if found:
         inputs = {"names": list(names or []), "local": local, "notes": [note for note in notes if note]}
-        said = remarks(assumptions=_recalled(found) if strict else (), warnings=warnings, notes=notes)
+        said = remarks(assumptions=_recalled(found) if strict else (), warnings=[*warnings, *doubts], notes=notes)
         present(gpus_document(gpu_rows(found), inputs, said), output)
     raise typer.Exit(code)
 

@@ -39,7 +39,7 @@ def kv(
     from roofcast.reports.kv import kv_document
 
     output = Output(format, out, strict)
-    check_output(output)
+    check_output(output, models or [])
     contexts = options.token_list(context)
     weight_format, kv_format = formats(weights, kv)
     rows: list[KvModel] = []

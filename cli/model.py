@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from roofcast.cli import options
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
+from roofcast.cli.session import Lookup, Output, check_output, emit, explain_or, formats, load, present
 
 
 def model(
@@ -31,14 +31,14 @@ def model(
     if list_names:
         from roofcast.modelspec.known import known_names
 
-        typer.echo("\n".join(known_names()))
+        emit("\n".join(known_names()) + "\n")
         return
     explain_or(explain, model)
     from roofcast.calculators.describe import describe
     from roofcast.reports.model import model_document
 
     output = Output(format, out, strict)
-    check_output(output)
+    check_output(output, [model or ""])
     contexts = options.token_list(context)
     weight_format, kv_format = formats(weights, kv)
     loaded = load(model or "", Lookup(revision, offline))

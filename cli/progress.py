@@ -49,7 +49,7 @@ class ShardProgress:
 @contextmanager
 def shard_progress(name: str) -> Iterator[ShardProgress | None]:
     """A bar for the headers of one model; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
     progress = ShardProgress(name)

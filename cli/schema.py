@@ -8,6 +8,7 @@ import typer
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
+from roofcast.cli.session import emit
 
 
 def schema(
@@ -21,4 +22,4 @@ def schema(
 
     if command not in RESULTS:
         raise UsageError(f"no schema of {command!r}; commands with one: {', '.join(RESULTS)}")
-    typer.echo(json.dumps(json_schema(command), indent=2))
+    emit(json.dumps(json_schema(command), indent=2) + "\n")

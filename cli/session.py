@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from roofcast.calculators.errors import UsageError
-from roofcast.cli.errors import OK, StrictError, complain, exit_code
+from roofcast.cli.errors import OK, StrictError, complain, exit_code, show_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,8 +80,9 @@ def attempt(action: Callable[[], None]) -> int:
         action()
     except Exception as error:
         code = exit_code(error)
-        if code is None or "--debug" in sys.argv:
+        if code is None:
             raise
+        show_traceback()
         complain(str(error))
         return code
     return OK
@@ -109,26 +110,47 @@ def present(document: Document, output: Output) -> None:
     elif name == "text" and _shows_styles():
         from roofcast.reports.text import BOLD, render_text
 
-        _print(render_text(document, style=BOLD))
+        emit(render_text(document, style=BOLD))
     else:
-        _print(OUTPUTS[name](document))
+        emit(OUTPUTS[name](document))
     if name in {"json", "csv"}:
         for warning in document.remarks.warnings:
             complain(f"warning: {warning}")
+    if name == "csv":  # JSON carries its assumptions, text shows them
+        for assumption in document.remarks.assumptions:
+            complain(f"assumed: {assumption}")
 
 
-def check_output(output: Output) -> None:
-    """Refuses an unknown ending or an absent folder before any work is done.
+def check_output(output: Output, models: Sequence[str] = ()) -> None:
+    """Refuses what cannot or must not be written, before any work is done.
+
+    Args:
+        output: as asked.
+        models: MODEL arguments, whose files must stay as they are.
 
     Raises:
-        UsageError: the file cannot be written as asked.
+        UsageError: an unknown ending, no such folder, a file that is read, protected, or no regular file.
     """
     _format_name(output)
     if output.out is None:
         return
-    path = Path(output.out)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--out {output.out}: it must name a file in a folder that exists")
+    try:
+        _check_target(Path(output.out).resolve(), output.out, models)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"--out {output.out}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _check_target(target: Path, said: str, models: Sequence[str]) -> None:
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(f"--out {said}: it must name a file in a folder that exists")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"--out {said}: it is no regular file; redirect stdout into it instead")
+    if target.exists() and not target.stat().st_mode & 0o200:
+        raise UsageError(f"--out {said}: it is write-protected")
+    for model in models:
+        path = Path(model)
+        if path.exists() and target in {path.resolve(), *(p.resolve() for p in path.glob("*.*"))}:
+            raise UsageError(f"--out {said}: it is read as a part of {model}; name another file")
 
 
 def explain_or(term: str | None, *needed: object) -> None:
@@ -140,7 +162,7 @@ def explain_or(term: str | None, *needed: object) -> None:
     if term is not None:
         from roofcast.calculators.explain import explain
 
-        typer.echo(explain(term))
+        emit(explain(term) + "\n")
         raise typer.Exit
     if not all(needed):
         raise UsageError(
@@ -148,27 +170,38 @@ def explain_or(term: str | None, *needed: object) -> None:
         )
 
 
-def _print(text: str) -> None:
-    """Writes to stdout; a reader that has seen enough, `| head`, is no error."""
+def emit(text: str) -> None:
+    """Writes to stdout; a reader that has seen enough, `| head`, is no error.
+
+    Raises:
+        UsageError: stdout is closed or full.
+    """
+    if sys.stdout is None:
+        raise UsageError("the answer cannot be written: stdout is closed")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         raise typer.Exit(OK) from None
     except OSError as error:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         raise UsageError(f"the answer cannot be written: {error.strerror}") from error
 
 
-def _silence(stream: TextIO) -> None:
+def silence(stream: TextIO) -> None:
     """Points a stream that cannot be written at nothing, so that the interpreter's own last flush succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _shows_styles() -> bool:
     """Whether stdout is a terminal that shows bold text; NO_COLOR and TERM=dumb are honoured."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
 
 
 def _format_name(output: Output) -> str:
@@ -187,15 +220,17 @@ def _format_name(output: Output) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes the whole file or nothing: beside it first, then moved into place."""
+    """Writes the whole file or nothing: beside it first, then moved into place; a link keeps pointing at its file."""
     import tempfile
 
     try:
-        handle, beside = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        path = path.resolve()
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".roofcast-")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
-            Path(beside).chmod(0o666 & ~_umask())
+            Path(beside).chmod(mode)
             Path(beside).replace(path)
         except BaseException:
             with suppress(OSError):

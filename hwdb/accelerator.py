@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from roofcast.hwdb.units import UnitError, parse_quantity
+from roofcast.hwdb.units import UnitError, parse_quantity, show_bytes, show_percent, show_si
 
 # fp16 accumulates in fp32 and fp16_acc16 in fp16; fp8 and fp8_acc16 likewise where a vendor separates them
 PEAK_FORMATS = (
@@ -47,24 +47,38 @@ CITABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 _CITED_AS = {field: fact for fact, fields in CITABLE.items() for field in fields}
+# what a driver or a program sees of the memory as sold: 1.00 to 1.08 on every part known
+_LEAST_SEEN, _MOST_SEEN = 0.85, 1.12
 
 
 class NoPeakError(LookupError):
     """An accelerator has no stated peak for the number format that was asked."""
 
 
-def _quantity(unit: str) -> BeforeValidator:
-    # a bare number has no unit, and guessing one is how GB and GiB get mixed
-    return BeforeValidator(lambda value: parse_quantity(str(value), unit))
+def _quantity(unit: str, least: float, most: float) -> BeforeValidator:
+    """Read a quantity of a size that hardware can have: beyond it ratios stop being numbers."""
+
+    def read(value: object) -> float:
+        # a bare number has no unit, and guessing one is how GB and GiB get mixed
+        quantity = parse_quantity(str(value), unit)
+        if not least <= quantity <= most:
+            raise ValueError(
+                f"{str(value)!r} is no size that hardware has; write {show_si(least, unit)} to {show_si(most, unit)}"
+            )
+        return round(quantity) if unit == "B" else quantity
+
+    return BeforeValidator(read)
 
 
 V = TypeVar("V")
-Bytes = Annotated[int, BeforeValidator(lambda value: round(parse_quantity(str(value), "B"))), Field(gt=0)]
-BytesPerSecond = Annotated[float, _quantity("B/s"), Field(gt=0)]
-FlopPerSecond = Annotated[float, _quantity("FLOP/s"), Field(gt=0)]
-Hertz = Annotated[float, _quantity("Hz"), Field(gt=0)]
-BitsPerSecond = Annotated[float, _quantity("bit/s"), Field(gt=0)]
-Watts = Annotated[float, _quantity("W"), Field(gt=0)]
+Bytes = Annotated[int, _quantity("B", 1e6, 1e16)]
+OnChipBytes = Annotated[int, _quantity("B", 1e3, 1e13)]
+BytesPerSecond = Annotated[float, _quantity("B/s", 1e6, 1e17)]
+FlopPerSecond = Annotated[float, _quantity("FLOP/s", 1e6, 1e20)]
+Hertz = Annotated[float, _quantity("Hz", 1e6, 1e12)]
+BitsPerSecond = Annotated[float, _quantity("bit/s", 1e6, 1e15)]
+Watts = Annotated[float, _quantity("W", 0.1, 1e6)]
+Count = Annotated[int, Field(gt=0, le=10**9)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -122,14 +136,14 @@ class ScaleUp(_Frozen):
     type: Text
     generation: int | None = None
     bandwidth: BytesPerSecond  # [B/s] all links of one device, both directions together
-    max_domain: Annotated[int, Field(ge=2)]  # devices that reach each other at that bandwidth
+    max_domain: Annotated[Count, Field(ge=2)]  # devices that reach each other at that bandwidth
 
 
 class Pcie(_Frozen):
     """The host link."""
 
-    generation: Annotated[int, Field(ge=1)]
-    width: Annotated[int, Field(ge=1)]
+    generation: Count
+    width: Count
     bandwidth: BytesPerSecond  # [B/s] one direction
 
 
@@ -186,27 +200,25 @@ class Accelerator(_Frozen):
     memory_variants: tuple[Bytes, ...] = ()  # other sizes sold on the same silicon with the same bandwidth
     memory_type: Text | None = None
     bandwidth: BytesPerSecond
-    bus_width: Annotated[int, Field(gt=0)] | None = None  # [bit]
+    bus_width: Count | None = None  # [bit]
     pin_rate: BitsPerSecond | None = None
-    devices: Annotated[int, Field(ge=1)] = 1  # devices the software sees in one product; share every figure
+    devices: Annotated[int, Field(ge=1, le=1024)] = 1  # devices the software sees in one product; share every figure
 
     peaks: Annotated[Mapping[str, FlopPerSecond], Field(min_length=1), _ByFormat, _Plain]
     # peaks at the clock that parts really ship with, where the data sheet assumes a higher one
     effective_peaks: Annotated[Mapping[str, FlopPerSecond], _ByFormat, _Plain] = Field(default_factory=_nothing)
-    sm_count: Annotated[int, Field(gt=0)] | None = None  # SM, CU, Xe-core, MXU or NeuronCore, GPU core
-    matrix_engines: Annotated[int, Field(gt=0)] | None = None  # where they set the rate and not the SMs
+    sm_count: Count | None = None  # SM, CU, Xe-core, MXU or NeuronCore, GPU core
+    matrix_engines: Count | None = None  # where they set the rate and not the SMs
     clock: Hertz | None = None
     clocks: Annotated[Mapping[str, Hertz], _ByFormat, _Plain] = Field(
         default_factory=_nothing
     )  # formats at another clock
-    flop_per_clock: Annotated[Mapping[str, Annotated[int, Field(gt=0)]], _ByFormat, _Plain] = Field(
-        default_factory=_nothing
-    )
+    flop_per_clock: Annotated[Mapping[str, Count], _ByFormat, _Plain] = Field(default_factory=_nothing)
     rate_exceptions: Annotated[Mapping[str, Text], _ByFormat, _Plain] = Field(
         default_factory=_nothing
     )  # why a check fails
-    l2: Bytes | None = None
-    shared_memory_per_sm: Bytes | None = None
+    l2: OnChipBytes | None = None
+    shared_memory_per_sm: OnChipBytes | None = None
     tdp: Watts | None = None
     scale_up: ScaleUp | None = None
     pcie: Pcie | None = None
@@ -232,6 +244,18 @@ class Accelerator(_Frozen):
         for fact in self.unverified:
             if fact.partition(".")[0] not in _CITED_AS:
                 raise ValueError(f"unverified: {fact!r} is not a fact; known: {', '.join(CITABLE)}")
+        return self
+
+    @model_validator(mode="after")
+    def _readings_fit_the_memory(self) -> Accelerator:
+        # a copied file whose memory was changed keeps the readings of the other card
+        for field, reading in (("driver_memory", self.driver_memory), ("visible_memory", self.visible_memory)):
+            if reading is not None and not _LEAST_SEEN <= reading / self.memory <= _MOST_SEEN:
+                raise ValueError(
+                    f"{field}: {show_bytes(reading, 'GB')} is {show_percent(reading / self.memory)} of"
+                    f" memory, {show_bytes(self.memory, 'GB')}; it must be {show_percent(_LEAST_SEEN)} to"
+                    f" {show_percent(_MOST_SEEN)} of it, or be left out"
+                )
         return self
 
     def peak(self, number_format: str) -> float:

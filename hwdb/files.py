@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,11 @@ _CONFIG_FOLDERS = {
     "win32": ("APPDATA", "~/AppData/Roaming"),
     "darwin": ("", "~/Library/Application Support"),
 }
+_SUFFIXES = frozenset({".yaml", ".yml"})
+_MOST_BYTES = 1_000_000
+_DEEPEST = 12  # levels of lists and mappings; ours have 3
+_MOST_PROBLEMS = 20
+_LONG_NUMBER = r"[-+]?[0-9][0-9a-fA-FxX_:.]{60,}"  # as an integer it may be too large to print or to divide by
 _NESTED: Mapping[str, type[BaseModel]] = {"scale_up": ScaleUp, "pcie": Pcie, "flags": Flags, "sources": Source}
 
 
@@ -33,10 +39,16 @@ def home_folder() -> Path:
 
     Linux: `$XDG_CONFIG_HOME/roofcast` or `~/.config/roofcast`; macOS: `~/Library/Application Support/roofcast`;
     Windows: `%APPDATA%\roofcast`.
+
+    Raises:
+        AcceleratorFileError: `$ROOFCAST_HOME` begins with `~` and a user that is not there.
     """
     own = os.environ.get("ROOFCAST_HOME")
     if own:
-        return Path(own).expanduser()
+        try:
+            return Path(own).expanduser()
+        except RuntimeError as error:
+            raise AcceleratorFileError(f"ROOFCAST_HOME={own}: no such user's home; write the full path") from error
     variable, default = _CONFIG_FOLDERS.get(sys.platform, ("XDG_CONFIG_HOME", "~/.config"))
     return Path(os.path.expanduser(os.environ.get(variable) or default)) / "roofcast"  # noqa: PTH111 - never raises
 
@@ -60,34 +72,60 @@ def accelerator_files() -> dict[str, Path]:
         return files
     except OSError as error:
         raise AcceleratorFileError(f"{folder}: cannot be read ({error.strerror}); it must be a folder") from error
-    return files | {path.stem: path for path in own if path.suffix in {".yaml", ".yml"}}
+    # by its lower-case name, so that a file named otherwise is refused where its id is asked for, and not passed over
+    return files | {path.stem.lower(): path for path in own if path.suffix.lower() in _SUFFIXES}
 
 
 def read_text(path: Path) -> str:
     """Read a file as UTF-8.
 
     Raises:
-        AcceleratorFileError: it cannot be opened, or is not UTF-8.
+        AcceleratorFileError: it cannot be opened, is no plain file, too large or not UTF-8, its name is not in lower
+            case, or a second file has the same id.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        if path.parent != BUILT_IN:
+            _refuse_name(path)
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device never ends
+            raise AcceleratorFileError(f"{path}: cannot be read (it is no plain file)")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise AcceleratorFileError(f"{path}: is larger than 1 MB; an accelerator takes a page")
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise AcceleratorFileError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise AcceleratorFileError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+def _refuse_name(path: Path) -> None:
+    """Refuse a user's file whose name is not its id in lower case, or that shares its id with another file."""
+    proper = path.name.lower()
+    stem = path.stem.lower()
+    alike = {stem + suffix for suffix in _SUFFIXES}
+    # names alone: this runs for each of the user's files
+    same = sorted(name for name in os.listdir(path.parent) if name.lower() in alike)  # noqa: PTH208
+    if len(same) > 1:
+        raise AcceleratorFileError(f"{path.parent}: {' and '.join(same)} have the same id, {stem}; keep one")
+    if path.name != proper:
+        raise AcceleratorFileError(f"{path}: ids are in lower case; name the file {proper}")
+
+
 def read_yaml(path: Path, text: str | None = None) -> dict[str, Any]:
     """Read the fields of one file, not yet checked.
 
     Raises:
-        AcceleratorFileError: not YAML, or not a mapping of fields.
+        AcceleratorFileError: not YAML, not a mapping of fields, or YAML's anchors, aliases or tags are used.
     """
     import yaml
 
     content = read_text(path) if text is None else text
+    make_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(content)
+        if path.parent != BUILT_IN:
+            _refuse_tricks(make_loader(content))
+        loader = make_loader(content)
         document = loader.get_single_node()
         _refuse_twice(document)
         fields = loader.construct_document(document) if document else None
@@ -102,14 +140,44 @@ def read_yaml(path: Path, text: str | None = None) -> dict[str, Any]:
     return fields
 
 
+def _refuse_tricks(loader: Any) -> None:  # noqa: ANN401 - the C loader has no types
+    """Refuse the YAML that no accelerator needs and that can crash its reader or keep it busy for ever."""
+    import yaml
+
+    depth = 0
+    top: list[str] = []  # a field and its value in turn
+    while loader.check_event():
+        event = loader.get_event()
+        if isinstance(event, yaml.NodeEvent):
+            if depth == 1:
+                top.append(str(getattr(event, "value", "")))
+            problem = _trick(event) or ("is nested too deeply" if depth > _DEEPEST else None)
+            if problem:
+                field = f"{_cut(top[(len(top) - 1) // 2 * 2])} " if top else ""
+                raise yaml.MarkedYAMLError(problem=f"{field}{problem}", problem_mark=event.start_mark)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+
+
+def _trick(event: Any) -> str | None:  # noqa: ANN401 - PyYAML's events have no types
+    if event.anchor:
+        return "has an anchor (&) or an alias (*); write the value out"
+    tag = getattr(event, "tag", None)
+    if tag:
+        return f"has a tag, {_cut(tag.replace('tag:yaml.org,2002:', '!!'))}; write the value alone"
+    if getattr(event, "implicit", (False,)) == (True, False) and re.fullmatch(_LONG_NUMBER, event.value):
+        return f"is too long for a number, {_cut(event.value)}"
+    return None
+
+
 def _refuse_twice(node: Any) -> None:  # noqa: ANN401 - PyYAML's nodes have no types
     """Refuse a field that is given twice: YAML would silently take the last."""
     if isinstance(node.value if node else None, list):
-        pairs = [item for item in node.value if isinstance(item, tuple)]
-        names = [str(key.value) for key, _ in pairs]
-        for position, name in enumerate(names):
-            if name in names[:position]:
-                raise ValueError(f"{name!r} is given twice, again in line {pairs[position][0].start_mark.line + 1}")
+        names: set[str] = set()
+        for key, _ in (item for item in node.value if isinstance(item, tuple)):
+            name = str(key.value)
+            if name in names:
+                raise ValueError(f"{name!r} is given twice, again in line {key.start_mark.line + 1}")
+            names.add(name)
         for item in node.value:
             _refuse_twice(item[1] if isinstance(item, tuple) else item)
 
@@ -137,7 +205,9 @@ def read_accelerator(path: Path, text: str | None = None) -> Accelerator:
 
 
 def _all_problems(error: ValidationError) -> str:
-    return "; ".join(dict.fromkeys(_problem(detail) for detail in error.errors(include_url=False)))
+    details = error.errors(include_url=False)
+    more = [f"and {len(details) - _MOST_PROBLEMS} more"] if len(details) > _MOST_PROBLEMS else []
+    return "; ".join([*dict.fromkeys(_problem(detail) for detail in details[:_MOST_PROBLEMS]), *more])
 
 
 def _problem(detail: ErrorDetails) -> str:
@@ -163,6 +233,9 @@ def _nearest_field(detail: ErrorDetails) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def _short(value: object, longest: int = 40) -> str:
-    text = repr(value)
+def _short(value: object) -> str:
+    return _cut(repr(value))
+
+
+def _cut(text: str, longest: int = 40) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

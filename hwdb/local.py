@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 _SECONDS = 10.0  # a driver that starts up can take several
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+_MOST_MEMORY = 1e16  # [B]
+_LONGEST = 200  # characters of a name, or of what a tool says
 _AMD = ("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
+
+
+# what reading an answer raises if it is none: json nested too deeply, a csv field too long, no text, no number, ...
+_UNREADABLE = (ValueError, LookupError, AttributeError, TypeError, OverflowError, RecursionError, csv.Error)
 
 
 class LocalGpuError(RuntimeError):
@@ -62,11 +68,12 @@ def _ask(command: tuple[str, ...], parse: Callable[[str], list[LocalGpu]]) -> li
         return []
     if answer.returncode:
         said = (answer.stderr.strip() or answer.stdout.strip() or "no message").splitlines()[0]
-        raise LocalGpuError(f"{tool} failed with code {answer.returncode}: {said}")
+        raise LocalGpuError(f"{tool} failed with code {answer.returncode}: {said[:_LONGEST]}")
     try:
         return parse(answer.stdout)
-    except (ValueError, KeyError, AttributeError) as error:
-        raise LocalGpuError(f"{tool} printed something else than a list of devices") from error
+    except _UNREADABLE as error:
+        said = " ".join(answer.stdout[:_LONGEST].split())
+        raise LocalGpuError(f"{tool} printed something else than a list of devices: {said!r}") from error
 
 
 def _parse_nvidia(text: str) -> list[LocalGpu]:
@@ -76,7 +83,14 @@ def _parse_nvidia(text: str) -> list[LocalGpu]:
     [LocalGpu(name='NVIDIA H200', memory_bytes=150754820096), LocalGpu(name='NVIDIA GB10', memory_bytes=None)]
     """
     rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
-    return [LocalGpu(name.strip(), _mebibytes(memory)) for name, memory in rows]
+    return [_device(name, _mebibytes(memory)) for name, memory in rows]
+
+
+def _device(name: str, memory: int | None) -> LocalGpu:
+    stripped = name.strip()
+    if not 0 < len(stripped) <= _LONGEST or not (memory is None or 0 < memory <= _MOST_MEMORY):
+        raise ValueError("no name, or no size that memory has")
+    return LocalGpu(stripped, memory)
 
 
 def _mebibytes(text: str) -> int | None:
@@ -95,4 +109,4 @@ def _parse_amd(text: str) -> list[LocalGpu]:
         for name, card in json.loads(text or "{}").items()
         if name.startswith("card")
     )
-    return [LocalGpu(card["card series"], int(card["vram total memory (b)"])) for card in cards]
+    return [_device(card["card series"], int(card["vram total memory (b)"])) for card in cards]

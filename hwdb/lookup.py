@@ -40,10 +40,11 @@ class UnknownAcceleratorError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An accelerator, and what should be said about how its name was understood."""
+    """An accelerator, how its name was understood where that needs saying, and what may be wrong with it."""
 
     accelerator: Accelerator
     alias_note: str | None = None
+    doubt: str | None = None  # the driver reports memory that no card of the name has
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,10 @@ def find_accelerator(name: str, memory_bytes: float | None = None) -> Match:
     """
     files = accelerator_files()
     path = files.get(name.strip().lower())
-    if path is not None:
+    if path is not None and memory_bytes is None:
         return Match(read_accelerator(path))
+    if path is not None:
+        return _noted(name, _names(path, read_yaml(path)), memory_bytes, None)
     written = _without_listing_marks(name)
     key = _key(written)
     found = _match(written, key, _names_in_files(files, key), memory_bytes) if key else None
@@ -155,14 +158,23 @@ def _names_in_files(files: Mapping[str, Path], key: str) -> list[_Names]:
     for path in files.values():
         try:
             text = read_text(path)
-            named = f"{text}\n{_replaced_text(path)}"
-            if _squashed(key) in _squashed(named) and key in _pieces(named):
+            if _may_name(key, path, text):
                 found.append(_names(path, read_yaml(path, text)))
         except AcceleratorFileError as error:
             broken.append(error)
     if broken and not any(key in names.plain for names in found):
         raise broken[0]  # it may be the file that says what this name means
     return found
+
+
+def _may_name(key: str, path: Path, text: str) -> bool:
+    """Say whether a file may have that name, without parsing it.
+
+    Our own files have names before sources and one to a line; the user's are written in any way that YAML allows.
+    """
+    own = path.parent != BUILT_IN and _squashed(key) in _squashed(text.replace("\n", " "))
+    ours = text if path.parent == BUILT_IN else _replaced_text(path)
+    return own or (_squashed(key) in _squashed(ours) and key in _pieces(ours))
 
 
 def _replaced_text(path: Path) -> str:
@@ -172,8 +184,8 @@ def _replaced_text(path: Path) -> str:
 
 
 def _pieces(text: str) -> set[str]:
-    """Every YAML scalar of a text, roughly, as a key."""
-    head = re.sub(r"(?ms)^sources:.*?(?=^id:|\Z)", "", text)
+    """Every YAML scalar before the sources of a built-in file, roughly, as a key."""
+    head, _, _ = text.partition("\nsources:")
     return {_key(piece) for piece in re.split(r"[\n,\[\]{}:#\"']", head)}
 
 
@@ -184,7 +196,7 @@ def _names(path: Path, fields: Mapping[str, Any]) -> _Names:
     devices = fields.get("devices", 1)
     kinds = ((aliases, list), (ambiguous, dict), (other_sizes, list), (devices, int))
     if not all(isinstance(value, kind) for value, kind in kinds) or devices < 1:
-        read_accelerator(path)  # it says what is wrong with them
+        devices = read_accelerator(path).devices  # or it says what is wrong with them
     memory = _bytes(fields.get("memory"))
     variants = tuple(_bytes(size) for size in other_sizes)
     shown = tuple(_bytes(fields.get(key)) for key in ("driver_memory", "visible_memory"))
@@ -224,8 +236,7 @@ def _match(written: str, key: str, claims: Iterable[_Names], memory: float | Non
     if chosen is None or (key in chosen.ambiguous and not fitting):
         raise UnknownAcceleratorError(_undecided(written, fitting or claiming, memory))
     settled = memory is not None and len(fitting) == 1
-    doubt = None if settled else chosen.ambiguous.get(key)
-    return _noted(written, chosen, memory, doubt)
+    return _noted(written, chosen, memory, None if settled else chosen.ambiguous.get(key))
 
 
 def _outright(key: str, claiming: Iterable[_Names]) -> _Names | None:
@@ -239,22 +250,21 @@ def _undecided(written: str, cards: Iterable[_Names], memory: float | None) -> s
     return f"{written.strip()!r}{size} may be another card than {known}; name one by its id, or add a file for it"
 
 
-def _noted(written: str, chosen: _Names, memory: float | None, doubt: str | None) -> Match:
+def _noted(written: str, chosen: _Names, memory: float | None, meant: str | None) -> Match:
     accelerator = read_accelerator(chosen.path)
     sold = show_bytes(accelerator.memory, "GB", 0)
-    notes = [f"{written.strip()!r} is taken as {chosen.id}: {doubt}"] if doubt else []
+    notes = [f"{written.strip()!r} is taken as {chosen.id}: {meant}"] if meant else []
+    doubt = None
     variant = _variant(written, chosen, memory)
     if variant:
         notes.append(f"{chosen.id} with {show_bytes(variant, 'GB', 0)} instead of {sold}")
         update = {"memory": round(variant), "driver_memory": None, "visible_memory": None}
         accelerator = accelerator.model_copy(update=update)
     elif memory is not None and not chosen.holds(memory):
-        notes.append(
-            f"the driver reports {show_bytes(memory)} and {chosen.id} has {sold}: a part of it, or another card"
-        )
+        doubt = f"the driver reports {show_bytes(memory)} and {chosen.id} has {sold}: a part of it, or another card"
     elif memory is not None and memory < accelerator.memory * _LEAST_SHOWN:
         notes.append(f"the driver shows {chosen.id} as {chosen.devices} devices: each has that share of every figure")
-    return Match(accelerator, "; ".join(notes) or None)
+    return Match(accelerator, "; ".join(notes) or None, doubt)
 
 
 def _variant(written: str, chosen: _Names, memory: float | None) -> float | None:

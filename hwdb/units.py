@@ -42,6 +42,7 @@ _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _QUANTITY = rf"\s*(?P<number>(?:{_NUMBER})(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>[^0-9\s].*?)?\s*"
 _TOKENS = r"\s*(?P<number>[0-9]{1,15}(?:\.[0-9]{1,9})?)\s*(?P<suffix>[kKmM]?)\s*"
 _PERCENT = rf"\s*(?P<number>(?:{_NUMBER})(?:[eE][+-]?[0-9]+)?)\s*(?P<sign>%?)\s*"
+_LONGEST = 80  # characters; no quantity is longer, and what is can take the pattern for ever
 _TOKEN_FACTORS = {"": 1, "k": 2**10, "m": 2**20}
 
 
@@ -62,7 +63,7 @@ def parse_quantity(text: str, unit: str) -> float:
         unit: `B`, `B/s`, `FLOP`, `FLOP/s` (`OP/s` and `TOPS` are the same), `Hz`, `bit/s`, `W` or `s`.
 
     Raises:
-        UnitError: no number, no unit, a unit of another kind, or a number too large for a float.
+        UnitError: no number, no unit, a unit of another kind, a number too large for a float, or a long text.
 
     >>> parse_quantity("3.35 TB/s", "B/s")
     3350000000000.0
@@ -71,6 +72,8 @@ def parse_quantity(text: str, unit: str) -> float:
     >>> parse_quantity("130 TOP/s", "FLOP/s")
     130000000000000.0
     """
+    if len(text) > _LONGEST:
+        raise UnitError(f"{text[:40]!r}... is too long for a quantity in {unit}; write it like {_EXAMPLES[unit]!r}")
     match = re.fullmatch(_QUANTITY, text)
     if match is None:
         raise UnitError(f"{text!r} is not a quantity in {unit}; write it like {_EXAMPLES[unit]!r}")

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.families import FAMILIES, Family, Trait
+from roofcast.modelspec.families import DENSE_AT_ZERO, FAMILIES, FEATURES, POSITIVE, Family, Trait
 from roofcast.modelspec.formats import TORCH_DTYPES
-from roofcast.modelspec.keys import ALIASES, DIFFERENT_BY_DESIGN, is_off, not_understood
+from roofcast.modelspec.keys import ALIASES, DIFFERENT_BY_DESIGN, FEATURE_KEYS, is_off, not_understood
 from roofcast.modelspec.strictjson import quoted
 
 # Far above any model there is; a size beyond is a slip of the file, not a model.
 LARGEST: Final[dict[str, int]] = {"layers": 10_000, "query_heads": 100_000, "kv_heads": 100_000, "experts": 100_000}
 LARGEST_SIZE: Final = 100_000_000
+# facts that a file may state as 0 for none, and those that it may list layer by layer
+ZERO_IS_NONE: Final = frozenset({"experts", "shared_experts", "shared_width", "sliding_window"})
+PER_LAYER: Final = frozenset({"experts", "top_k", "expert_width", "shared_experts"})
 LISTED: Final = 8  # names that an error spells out
 
 
@@ -77,7 +80,7 @@ class Config:
                 msg = f"{self.names_of(fact)} is missing; a config.json needs it as a whole number above 0"
                 raise MalformedModelError(msg)
             return default
-        if isinstance(value, list) and value and all(entry == value[0] for entry in value):
+        if fact in PER_LAYER and isinstance(value, list) and value and all(entry == value[0] for entry in value):
             value = value[0]  # one entry a layer, all alike
         if isinstance(value, bool) or not isinstance(value, int):
             msg = f"{key} is {short(value)}; it must be a whole number"
@@ -89,8 +92,14 @@ class Config:
         return value
 
     def optional_size(self, fact: str) -> int | None:
-        """A whole number above 0, or None where the fact is absent, null or zero."""
-        return None if is_off(self.value(fact)) else self.size(fact)
+        """A whole number above 0, or None where the fact is absent or null, and zero where zero means none."""
+        value = self.value(fact)
+        off = value is None or (fact in ZERO_IS_NONE and value == 0 and type(value) is int)
+        return None if off else self.size(fact)
+
+    def has(self, feature: str) -> bool:
+        """Whether the class understands a feature's keys; of an unknown class every key counts."""
+        return not self.known or self.model_type in FEATURES[feature]
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """A true or false.
@@ -170,11 +179,37 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     present = frozenset(key for key, value in raw.items() if value is not None)
     completed = {**family.defaults, **raw}  # an explicit null stays null: q_lora_rank null is no query latent
     config = Config(completed, family, model_type, known, present)
-    for fact in family.needs:
-        if not any(key in raw for key in ALIASES.get(fact, (fact,))):
-            msg = f"{config.names_of(fact)} is missing; a config of model_type {quoted(model_type)} needs it"
-            raise MalformedModelError(msg)
+    _check_needs(config)
+    _check_features(config)
     return config
+
+
+def _check_needs(config: Config) -> None:
+    """Refuses a file without a size that its class needs: the class would fill in that of one particular model."""
+    for fact in config.family.needs:
+        keys = ALIASES.get(fact, (fact,))
+        given = [config.raw[key] for key in keys if key in config.present or key in config.raw]
+        null_counts = fact in {"kv_heads", "shared_experts"}  # as many as query heads, and none
+        zero_counts = fact not in POSITIVE or config.model_type in DENSE_AT_ZERO
+        if any((null_counts or value is not None) and (zero_counts or value != 0) for value in given):
+            continue
+        what = "is missing" if not given else f"is {short(given[0])}"
+        msg = f"{config.names_of(fact)} {what}; a config of model_type {quoted(config.model_type)} needs it"
+        raise MalformedModelError(msg)
+
+
+def _check_features(config: Config) -> None:
+    """Refuses keys of a feature that the class does not have: one of the two is not what the file says."""
+    for feature, keys in FEATURE_KEYS.items():
+        if config.has(feature):
+            continue
+        for key in keys:
+            value = config.raw.get(key)
+            said_no = feature == "multi_query" and value is False  # it would mean as many KV heads as query heads
+            if (is_off(value) or value == 1) and not said_no and value is not True:  # one expert is a dense layer
+                continue
+            msg = f"{key} is {short(value)}, but model_type {quoted(config.model_type)} has no such thing"
+            raise UnknownArchitectureError(msg)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""Holds the attention that a config implies against the weight tensors, where the model class is not known.
+"""Holds what a config implies against the weight tensors: layers, and the rows of key and value projections.
 
-A class that nobody has checked may do in code what no key says. Its key and value projections cannot hide: their
-rows are what a token adds to the cache.
+A class that nobody has checked may do in code what no key says, and any file may lie. The projections cannot hide:
+their rows are what a token adds to the cache.
 """
 
 from __future__ import annotations
@@ -14,43 +14,92 @@ from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
-    from roofcast.modelspec.spec import ModelSpec
-    from roofcast.modelspec.weights import WeightFiles
+    from collections.abc import Iterator
 
-_PROJECTION: Final = r"(?:^|\.)layers\.(?P<layer>\d+)\.(?:\w+\.)*(?P<name>[kv]_proj|kv_a_proj_with_mqa)\.weight$"
+    from roofcast.modelspec.attention import Attention
+    from roofcast.modelspec.spec import ModelSpec
+    from roofcast.modelspec.weights import Tensor, WeightFiles
+
+LAYER: Final = r"(?:^|\.)(?:layers|h|blocks)\.(?P<layer>\d{1,6})\."
+_PROJECTION: Final = (
+    r"(?:^|\.)layers\.(?P<layer>\d{1,6})\.(?:\w+\.)*(?P<name>[kv]_proj|kv_a_proj_with_mqa)\.(?P<part>\w+)$"
+)
+_ELSEWHERE: Final = r"(?:^|\.)(?:vision|visual|vit|audio|speech|image|encoder|tower|draft|mtp|nextn|talker)\w*\."
 # parts of state-space, recurrent, convolutional, indexed and compressed attention layers
 _OTHER_STATE: Final = (
     r"\.(?:A_log|dt_bias|dt_proj|conv1d|ssm\w*|mamba|indexer|compressor|time_mix\w*|x_proj|cross_attn)\."
 )
+# the part of a projection that tells its rows -> the dimension that has them
+_ROWS: Final = {"weight": 0, "weight_packed": 0, "scales": -1}
+_MATRIX: Final = 2  # dimensions; bitsandbytes stores [n, 1], which tells nothing
+_WHOLE: Final = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 
 
 def confirm_attention(spec: ModelSpec, files: WeightFiles) -> None:
-    """Checks that every layer's key and value projections have the rows that its attention implies.
+    """Refuses a model of an unknown class unless its tensors confirm every layer's attention.
 
     Raises:
         UnknownArchitectureError: they do not, or the files do not tell, or hold parts of another kind of layer.
     """
     what = f"model_type {quoted(spec.model_type)} is not known"
-    rows: dict[tuple[int, str], int] = {}
     for tensor in files.tensors:
         if re.search(_OTHER_STATE, f"{tensor.name}."):
-            raise UnknownArchitectureError(
-                f"{what}, and {quoted(tensor.name)} is of a layer that roofcast does not understand"
-            )
-        match = re.search(_PROJECTION, tensor.name)
-        if match and tensor.shape:
-            rows[int(match["layer"]), match["name"]] = tensor.shape[0]
+            name = quoted(tensor.name)
+            raise UnknownArchitectureError(f"{what}, and {name} is of a layer that roofcast does not understand")
+    beyond = layers_beyond(spec, files)
+    if beyond:
+        raise UnknownArchitectureError(f"{what}, and {beyond}")
+    problem = next(_contradictions(spec, files, all_layers=True), None)
+    if problem:
+        raise UnknownArchitectureError(f"{what}, and {problem}")
+
+
+def contradiction(spec: ModelSpec, files: WeightFiles) -> str | None:
+    """What the tensors of a known class say against its config, None where they agree or do not tell."""
+    return layers_beyond(spec, files) or next(_contradictions(spec, files, all_layers=False), None)
+
+
+def layers_beyond(spec: ModelSpec, files: WeightFiles) -> str | None:
+    """Layers in the files that neither the decoder nor its multi-token prediction accounts for."""
+    names = (tensor.name for tensor in files.tensors if not re.search(_ELSEWHERE, tensor.name))
+    numbers = {int(match["layer"]) for match in (re.search(LAYER, name) for name in names) if match}
+    expected = len(spec.layers) + spec.mtp_layers
+    if not numbers or max(numbers) < expected:
+        return None
+    return f"the weight files hold layer {max(numbers)}, but the config has {len(spec.layers)} layers"
+
+
+def _contradictions(spec: ModelSpec, files: WeightFiles, *, all_layers: bool) -> Iterator[str]:
+    """One line for each projection whose rows are not those implied; with `all_layers` absence counts too."""
+    rows: dict[tuple[int, str], set[int]] = {}
+    for tensor in files.tensors:
+        found = _rows_of(tensor)
+        if found:
+            rows.setdefault(found[0], set()).add(found[1])
     for number, layer in enumerate(spec.layers):
-        attention = layer.attention
-        if isinstance(attention, GroupedAttention):
-            k_rows, v_rows = attention.kv_heads * attention.head_dim, attention.kv_heads * attention.value_head_dim
-            implied = {"k_proj": k_rows, "v_proj": v_rows}
-        else:
-            implied = {"kv_a_proj_with_mqa": attention.elements_per_token}
-        for name, expected in implied.items():
-            found = rows.get((number, name))
-            if found != expected:
-                seen = "no such tensor" if found is None else f"{found} rows"
-                raise UnknownArchitectureError(
-                    f"{what}, and layer {number}'s {name} does not confirm its attention: {seen}, not {expected} rows"
-                )
+        for name, expected in _implied(layer.attention).items():
+            seen = rows.get((number, name), set())
+            if seen == {expected} or (not seen and not all_layers):
+                continue
+            said = " and ".join(map(str, sorted(seen))) + " rows" if seen else "no such tensor"
+            yield f"layer {number}'s {name} does not confirm its attention: {said}, not {expected} rows"
+
+
+def _implied(attention: Attention) -> dict[str, int]:
+    """Rows of the projections that fill the cache."""
+    if isinstance(attention, GroupedAttention):
+        keys, values = attention.kv_heads * attention.head_dim, attention.kv_heads * attention.value_head_dim
+        return {"k_proj": keys, "v_proj": values}
+    return {"kv_a_proj_with_mqa": attention.elements_per_token}
+
+
+def _rows_of(tensor: Tensor) -> tuple[tuple[int, str], int] | None:
+    """Layer, projection and rows that a tensor tells, None where it tells nothing of them."""
+    match = re.search(_PROJECTION, tensor.name)
+    if not match or match["part"] not in _ROWS or len(tensor.shape) != _MATRIX or re.search(_ELSEWHERE, tensor.name):
+        return None
+    if match["part"] == "weight" and tensor.dtype not in _WHOLE:
+        packed_rows = tensor.dtype == "U8" and tensor.shape[1] > 1  # nvfp4 packs two columns into one byte
+        if not packed_rows:
+            return None
+    return (int(match["layer"]), match["name"]), tensor.shape[_ROWS[match["part"]]]

@@ -36,7 +36,6 @@ class Family:
         single_norm_key: config key that, when true, leaves one norm of width h in a layer.
         ffn_ratio: feed-forward width over h where no key gives it.
         ffn_divisor: how many times the real feed-forward width the key states.
-        slides: whether the class knows `sliding_window`, and applies it to every layer where no key says which.
         defaults: values of keys that a published file may leave out.
         needs: facts that the class would fill in with the sizes of one particular model: their absence is an error.
     """
@@ -59,7 +58,6 @@ class Family:
     single_norm_key: str = ""
     ffn_ratio: int | None = None
     ffn_divisor: int = 1
-    slides: bool = False
     defaults: Mapping[str, object] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
@@ -196,9 +194,9 @@ FAMILIES: Final[dict[str, Family]] = {
         qk_norm_key="use_qk_norm",
         defaults={"use_qk_norm": True, "head_dim": 128},
     ),
-    "ministral3": Family(slides=True, needs=("kv_heads",), defaults={"head_dim": 128}),
-    "mistral": Family(slides=True, needs=("kv_heads",), defaults={"sliding_window": 4096}),
-    "mixtral": Family(slides=True, needs=("experts", "kv_heads")),
+    "ministral3": Family(needs=("kv_heads",), defaults={"head_dim": 128}),
+    "mistral": Family(needs=("kv_heads",), defaults={"sliding_window": 4096}),
+    "mixtral": Family(needs=("experts", "kv_heads")),
     "mpt": Family(ffn_ratio=4, norm="plain", gated=False, tied=True),
     "nemotron": Family(norm="layer", qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", gated=False),
     "olmo": Family(norm="none", qkv_bias=_BIAS, output_bias=_BIAS),
@@ -226,9 +224,8 @@ FAMILIES: Final[dict[str, Family]] = {
     ),
     "phi": replace(_PHI, ffn_ratio=None),
     "phi-msft": _PHI,
-    "phi3": Family(slides=True),
+    "phi3": Family(),
     "phimoe": Family(
-        slides=True,
         needs=("experts", "kv_heads"),
         norm="layer",
         qkv_bias=_BIAS,
@@ -236,16 +233,14 @@ FAMILIES: Final[dict[str, Family]] = {
         head_bias="lm_head_bias",
     ),
     "qwen": Family(qkv_bias=True, ffn_divisor=2),
-    "qwen2": Family(slides=True, needs=("kv_heads",), qkv_bias=True, defaults=_LATE_WINDOW),
+    "qwen2": Family(needs=("kv_heads",), qkv_bias=True, defaults=_LATE_WINDOW),
     "qwen2_moe": Family(
-        slides=True,
         needs=(*_ROUTED, "shared_width", "kv_heads"),
         qkv_bias="qkv_bias",
         shared_gate=True,
         defaults={**_LATE_WINDOW, "qkv_bias": True},
     ),
     "qwen3": Family(
-        slides=True,
         needs=("kv_heads",),
         qkv_bias=_BIAS,
         output_bias=_BIAS,
@@ -253,7 +248,6 @@ FAMILIES: Final[dict[str, Family]] = {
         defaults={**_LATE_WINDOW, "head_dim": 128},
     ),
     "qwen3_moe": Family(
-        slides=True,
         needs=(*_ROUTED, "kv_heads"),
         qkv_bias=_BIAS,
         output_bias=_BIAS,
@@ -268,7 +262,6 @@ FAMILIES: Final[dict[str, Family]] = {
         defaults={_BIAS: True, "head_dim": 128},
     ),
     "smollm3": Family(
-        slides=True,
         needs=("kv_heads",),
         qkv_bias=_BIAS,
         output_bias=_BIAS,
@@ -285,7 +278,6 @@ FAMILIES: Final[dict[str, Family]] = {
         qk_norm_key="qk_layernorm",
     ),
     "starcoder2": Family(
-        slides=True,
         needs=("kv_heads",),
         norm="layer",
         qkv_bias="use_bias",
@@ -299,3 +291,68 @@ FAMILIES: Final[dict[str, Family]] = {
         qkv_bias=_BIAS, output_bias=_BIAS, tied=True, needs=("kv_lora_rank",), defaults={"q_lora_rank": 1536}
     ),
 }
+
+# feature -> the classes that understand its keys; a key of a feature that its class ignores is refused
+FEATURES: Final[dict[str, frozenset[str]]] = {
+    "window": frozenset(
+        {
+            "ministral3",
+            "mistral",
+            "mixtral",
+            "phi3",
+            "phimoe",
+            "qwen2",
+            "qwen2_moe",
+            "qwen3",
+            "qwen3_moe",
+            "smollm3",
+            "starcoder2",
+        }
+    ),
+    "moe": frozenset(
+        {
+            "deepseek",
+            "deepseek_v2",
+            "deepseek_v3",
+            "dots1",
+            "ernie4_5_moe",
+            "glm4_moe",
+            "glm4_moe_lite",
+            "granitemoe",
+            "granitemoeshared",
+            "hunyuan_v1_moe",
+            "hy_v3",
+            "kimi_k2",
+            "minicpm",
+            "minimax_m2",
+            "mixtral",
+            "olmoe",
+            "phimoe",
+            "qwen2_moe",
+            "qwen3_moe",
+        }
+    ),
+    "mla": frozenset({"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "youtu"}),
+    "multi_query": frozenset({"falcon", "gpt_bigcode"}),
+    "multi_query_groups": frozenset({"chatglm"}),
+    "head_dim": frozenset(FAMILIES)
+    - {
+        "biogpt",
+        "bloom",
+        "codegen",
+        "falcon",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "gptj",
+        "mpt",
+        "opt",
+        "persimmon",
+        "stablelm",
+    },
+}
+
+# facts whose value must be above zero where a class needs them; of the others zero and null mean something
+POSITIVE: Final = frozenset({"experts", "expert_width", "kv_lora_rank"})
+# a MoE class whose files say 0 experts for a dense model
+DENSE_AT_ZERO: Final = frozenset({"granitemoe", "granitemoeshared"})

@@ -124,9 +124,9 @@ def read_weights(folder: Path, where: str, progress: Progress | None = None) -> 
     return collect(shards, where, index), None
 
 
-def missing_shard(where: str, name: str) -> UndeterminedModelError:
-    """Make the error for a file that the index names and that is not there."""
-    return UndeterminedModelError(f"{where}: missing shard {quoted(name)}, which {INDEX} names")
+def missing_shard(where: str, name: str, by: str = INDEX) -> UndeterminedModelError:
+    """Make the error for a file that the index, or another list, names and that is not there."""
+    return UndeterminedModelError(f"{where}: missing shard {quoted(name)}, which {by} names")
 
 
 def shards_of(index: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import UndeterminedModelError
+from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,10 @@ class HubError(UndeterminedModelError):
 
 class NotTheHubError(ConnectionError):
     """Something answered that is not the Hub: a captive portal, a proxy, a wrong HF_ENDPOINT."""
+
+
+class TooLongError(Exception):
+    """An answer goes on past the size that such a file may have; holds that size. [B]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Ask:
         cache: the client's cache folder.
         timeout: for one answer. [s]
         nearest: repos of the catalogue that are spelt like this one.
+        proxy: the variable that sets a proxy for this address, empty without one.
     """
 
     repo: str
@@ -48,22 +54,24 @@ class Ask:
     cache: str
     timeout: float
     nearest: tuple[str, ...] = ()
+    proxy: str = ""
 
     @property
     def host(self) -> str:
-        """The Hub's address without its scheme."""
-        return self.endpoint.partition("://")[2] or self.endpoint
+        """The Hub's address without its scheme, a user and a password."""
+        return (self.endpoint.partition("://")[2] or self.endpoint).rpartition("@")[2]
 
 
 def explain(error: BaseException, ask: Ask) -> str:
     """Say in one line what an exception of the Hub's client means and what would help.
 
     >>> ask = Ask("org/name", "main", "config.json", "https://huggingface.co", False, "~/.cache", 10)
-    >>> explain(TimeoutError(), ask)
-    'org/name: huggingface.co did not answer within 10 s; try again, or set HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT'
+    >>> explain(ConnectionResetError(), ask)
+    'org/name: the connection to huggingface.co broke off while config.json was read; try again'
     """
     message = next(_MESSAGES[n] for n in _class_names(error) if n in _MESSAGES)
-    return " ".join(f"{ask.repo}: {message(error, ask)}".split())
+    without_password = re.sub(r"(?<=://)[^\s/]*@", "", message(error, ask))
+    return " ".join(f"{ask.repo}: {without_password}".split())
 
 
 def is_passing(error: BaseException) -> bool:
@@ -107,11 +115,16 @@ def _class_names(error: BaseException) -> list[str]:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return _short((str(error).strip().splitlines() or [type(error).__name__])[0])
+
+
+def _short(text: str) -> str:
+    """Cut a stranger's text for a line of a message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _gated(_: BaseException, ask: Ask) -> str:
-    page = f"{ask.endpoint}/{ask.repo}"
+    page = f"{ask.endpoint.partition('://')[0]}://{ask.host}/{ask.repo}"
     if ask.token:
         return f"gated, and this token has no access; accept the licence at {page} with the account of HF_TOKEN"
     return f"gated; accept the licence at {page}, then set HF_TOKEN or run `hf auth login`"
@@ -147,9 +160,22 @@ def _time_out(_: BaseException, ask: Ask) -> str:
     )
 
 
+def _too_slow(error: BaseException, ask: Ask) -> str:
+    return (
+        f"{ask.host} did not answer in time ({_first_line(error)}, for {ask.file}); try again, "
+        "or set HF_HUB_DOWNLOAD_TIMEOUT and HF_HUB_ETAG_TIMEOUT"
+    )
+
+
+def _too_long(error: BaseException, ask: Ask) -> str:
+    limit = error.args[0] // 1_000_000
+    return f"{ask.host} sent more than {limit} MB for {ask.file}, which is no such file; check HF_ENDPOINT"
+
+
 def _no_connection(error: BaseException, ask: Ask) -> str:
     reason = next((words for sign, words in _CONNECT.items() if re.search(sign, str(error))), _first_line(error))
-    return f"cannot reach {ask.host} ({reason}); check the network, HF_ENDPOINT and the proxy, or use --offline"
+    way, proxy = (f" through the proxy of {ask.proxy}", ask.proxy) if ask.proxy else ("", "the proxy")
+    return f"cannot reach {ask.host}{way} ({reason}); check the network, HF_ENDPOINT and {proxy}, or use --offline"
 
 
 def _broken(_: BaseException, ask: Ask) -> str:
@@ -160,15 +186,33 @@ def _portal(_: BaseException, ask: Ask) -> str:
     return f"{ask.host} did not answer as the Hub does (a captive portal, a proxy?); check the network and HF_ENDPOINT"
 
 
-def _bad_header(_: BaseException, __: Ask) -> str:
+def _bad_header(error: BaseException, _: Ask) -> str:
+    if "hf_hub/" in str(error):  # it stands in what the client says of itself
+        return "the client's name for itself has characters that cannot be sent; check HF_HUB_USER_AGENT_ORIGIN"
     return "the token has characters that no token has; check HF_TOKEN or run `hf auth login`"
+
+
+def _bad_text(error: UnicodeEncodeError, ask: Ask) -> str:
+    if error.encoding == "utf-8":  # an address, by half of a surrogate pair
+        return f"the repo has a file {quoted(ask.file)}, a name that cannot be asked for"
+    return _bad_header(ValueError(error.object), ask)
+
+
+def _bad_value(error: ValueError, ask: Ask) -> str:
+    if "integer string conversion" in str(error):
+        return f"{ask.file} has a number of thousands of digits"
+    return _other(error, ask)
+
+
+def _bad_certificates(error: BaseException, _: Ask) -> str:
+    return f"no certificates can be loaded ({_first_line(error)}); check SSL_CERT_FILE and SSL_CERT_DIR"
 
 
 def _status(error: BaseException, ask: Ask) -> str:
     status = status_of(error) or 0
     known = _STATUS.get(status) or _STATUS.get(status // 100 * 100, "the Hub refused the request")
     wait = retry_after(error)
-    pause = f"; retry after {wait if not wait or not wait.isdigit() else wait + ' s'}" if wait else ""
+    pause = f"; retry after {_short(wait)}{' s' * wait.isdigit()}" if wait else ""
     return f"{ask.host} answered {status} for {ask.file}: {known}{pause}"
 
 
@@ -176,6 +220,9 @@ def _disk(error: OSError, ask: Ask) -> str:
     if error.errno is None:  # the client's own check: fewer bytes came than were announced
         return f"{ask.file} did not arrive whole; try again"
     reason = _DISK.get(error.errno, error.strerror or _first_line(error))
+    path = error.filename
+    if isinstance(path, str) and not path.startswith(ask.cache):  # the token's file, say
+        return f"{quoted(path)} cannot be used ({reason}); check HF_HOME and HF_TOKEN_PATH"
     return f"the Hub's cache {ask.cache} cannot be used ({reason}); set HF_HUB_CACHE to a folder that can be written"
 
 
@@ -183,6 +230,7 @@ def _other(error: BaseException, ask: Ask) -> str:
     return f"{ask.file} could not be read from {ask.host} ({type(error).__name__}: {_first_line(error)})"
 
 
+_SHOWN: Final = 120  # characters of a stranger's text that a message repeats
 _CONNECT: Final = {
     r"refused": "connection refused",
     r"[Nn]ame or service|nodename|name resolution|getaddrinfo|No address": "its name does not resolve",
@@ -220,7 +268,8 @@ _MESSAGES: Final[dict[str, Callable[[Any, Ask], str]]] = {
     "DecodingError": _portal,
     "TooManyRedirects": _portal,
     "TimeoutException": _time_out,
-    "TimeoutError": _time_out,
+    "TimeoutError": _too_slow,
+    "TooLongError": _too_long,
     "ProxyError": _no_connection,
     "ConnectError": _no_connection,
     "UnsupportedProtocol": _no_connection,
@@ -228,9 +277,11 @@ _MESSAGES: Final[dict[str, Callable[[Any, Ask], str]]] = {
     "NetworkError": _broken,
     "RemoteProtocolError": _broken,
     "LocalProtocolError": _bad_header,
-    "UnicodeEncodeError": _bad_header,
+    "UnicodeEncodeError": _bad_text,
+    "SSLError": _bad_certificates,
     "HfHubHTTPError": _status,
     "ConnectionError": _broken,
     "OSError": _disk,
+    "ValueError": _bad_value,
     "BaseException": _other,
 }

@@ -84,7 +84,10 @@ def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFile
     elements, all_names = remote.summary() if index is None else ({}, ())
     chosen = shards_of(index) if index else pick(all_names, remote.where)
     if not chosen and elements:  # the files are elsewhere (a folder of their own), the Hub has counted them
-        return summarise(elements, "hub summary"), None
+        try:
+            return summarise(elements, "hub summary"), None
+        except MalformedModelError as error:
+            return None, str(error)
     if not chosen:
         return None, unread(all_names)
     if progress:
@@ -92,7 +95,7 @@ def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFile
     shards = {}
     for name, tensors in fan_out(lambda shard: _header(remote, shard), chosen, threads=THREADS):
         if tensors is None:
-            raise missing_shard(remote.where, name)
+            raise missing_shard(remote.where, name, INDEX if index else "the Hub's list of files")
         shards[name] = tensors
         if progress:
             progress.advance()

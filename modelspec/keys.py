@@ -54,7 +54,7 @@ INERT: Final = frozenset({
     "use_routing_bias", "moe_norm_min", "moe_capacity", "moe_gate", "moe_gate_act", "moe_use_aux_free",
     "moe_use_hard_gate", "moe_dropout_prob", "moe_multimodal_dispatch_use_allgather", "moe_group",
     "expert_hidden_dim", "use_mrope", "rms_norm", "rmsnorm", "post_layer_norm", "hidden_act", "hidden_activation", "activation",
-    "activation_function", "is_encoder_decoder", "is_decoder", "add_cross_attention", "ep_size", "onnx_safe",
+    "activation_function", "is_decoder", "ep_size", "onnx_safe",
     "img_processor", "use_logn_attn", "use_dynamic_ntk", "dim_model_base", "original_rope", "skip_bias_add",
     "skip_bias_add_qkv", "n_special", "predict_special_tokens", "validate_runner_input", "max_batch_size",
     "max_sequence_length", "n_ctx", "runner_max_sequence_length", "inference_runner", "max_length", "init_device",
@@ -72,18 +72,25 @@ _INERT_WORDS: Final = (
     r"topk_method|n_group|scoring|softcap|use_cache|output_|transformers|version|template|name_or_path|auto_map|"
     r"architectures|pretraining_tp|^fp16$|^bf16$|^fp32|flash|fused|multiplier|mup_|tokenizer|prefix|summary|"
     r"return_dict|id2label|label2id|problem_type|task_specific|clip_qkv|alibi|seq_aux|layerdrop|residual|fusion|"
-    r"layernorm_|pretrain|_commit_hash|beam|sample|temperature|top_p$|repetition|special|ignore|prune|finetuning|"
+    r"layernorm_|pretrain|_commit_hash|beam|sample|temperature|top_p$|repetition|special|ignore|finetuning|"
     r"torchscript|no_repeat|early_stopping|diversity|penalty|logits|bad_words|attentions$|hidden_states$"
 )
 
 _SHAPING_WORDS: Final = (
     r"window|sliding|swa_|chunk|sparse|mamba|ssm|rwkv|conv_|linear_|lightning|delta|recurrent|lora_|_rank|compress|"
     r"index_|cross_attention|shared|layer_types|block_type|pattern|expert|moe|kv_|_kv|nextn|mtp|latent|altup|laurel|"
-    r"per_layer|hash|use_cla|no_op|block_configs|encoder|num_.*(head|layer)|n_(head|layer)|_config$|zero_|global_"
+    r"per_layer|hash|use_cla|prune|no_op|block_configs|encoder|num_.*(head|layer)|n_(head|layer)|_config$|zero_|global_"
 )
 
 
 # Keys that change parameters when they are switched off.
+# a feature's keys: where the class ignores the feature, none of them may be on
+FEATURE_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "moe": ALIASES["experts"],
+    "mla": ("kv_lora_rank",),
+    "multi_query": ("multi_query",),
+    "multi_query_groups": ("multi_query_attention",),
+}
 MUST_BE_ON: Final = frozenset({"layer_norm_elementwise_affine"})
 
 

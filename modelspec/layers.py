@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.attention import Attention, GroupedAttention, LatentAttention
-from roofcast.modelspec.config import short
+from roofcast.modelspec.config import listed, short
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
-from roofcast.modelspec.keys import is_off
+from roofcast.modelspec.keys import is_off, not_understood
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LAYER_TYPES: Final[dict[str, bool]] = {"full_attention": False, "sliding_attention": True}  # name -> slides
 FEED_FORWARD_TYPES: Final[dict[str, bool]] = {"dense": False, "sparse": True}  # name -> mixture of experts
+NESTED: Final = frozenset({"attn_type", "kv_n_heads", "qk_ln", "attn_pdrop", "attn_impl"})  # keys of attn_config
 SOFTMAX_ONLY: Final[dict[str, bool]] = {"1": True}  # attn_type_list: 1 is softmax, 0 is lightning attention
 
 
@@ -46,9 +47,12 @@ def _windows(config: Config, count: int) -> tuple[int | None, ...]:
             msg = "layer_types has sliding_attention but sliding_window is missing"
             raise MalformedModelError(msg)
         return (None,) * count
+    if kinds and any(LAYER_TYPES[kind] for kind in kinds) and not config.has("window"):
+        msg = f"layer_types has sliding_attention, but model_type {quoted(config.model_type)} has no such thing"
+        raise UnknownArchitectureError(msg)
     if kinds:
         return tuple(window if LAYER_TYPES[kind] else None for kind in kinds)
-    if not config.family.slides:
+    if not config.known or not config.has("window"):
         msg = f"model_type {quoted(config.model_type)} has sliding_window but no layer_types: which layers slide is unknown"
         raise UnknownArchitectureError(msg)
     if config.flag("use_sliding_window"):
@@ -65,6 +69,9 @@ def _grouped(config: Config, window: int | None) -> GroupedAttention:
     hidden, heads = config.size("hidden"), config.size("query_heads")
     _refuse_nested_heads(config, heads)
     head_dim = config.optional_size("head_dim")
+    if head_dim is not None and not config.has("head_dim") and head_dim * heads != hidden:
+        msg = f"{config.key_of('head_dim')} is {head_dim}, but model_type {quoted(config.model_type)} has no such thing"
+        raise UnknownArchitectureError(msg)
     if head_dim is None:
         _divides(heads, hidden, config.key_of("query_heads"), config.key_of("hidden"))
         head_dim = hidden // heads
@@ -86,8 +93,15 @@ def _grouped(config: Config, window: int | None) -> GroupedAttention:
 def _refuse_nested_heads(config: Config, heads: int) -> None:
     """MPT may nest another attention in attn_config; only as many KV heads as query heads are understood there."""
     nested = config.raw.get("attn_config")
-    if not isinstance(nested, dict):
+    if nested is None:
         return
+    if not isinstance(nested, dict):
+        msg = f"attn_config is {short(nested)}; it must be an object"
+        raise MalformedModelError(msg)
+    strange = not_understood({k: v for k, v in nested.items() if k not in NESTED and v != -1}, known_class=True)
+    if strange:
+        msg = f"attn_config has keys that roofcast does not understand: {listed(strange)}"
+        raise UnknownArchitectureError(msg)
     kind, kv_heads = nested.get("attn_type", "multihead_attention"), nested.get("kv_n_heads", heads)
     if kind != "multihead_attention" or kv_heads != heads or nested.get("qk_ln"):
         msg = f"attn_config has attn_type {short(kind)}, kv_n_heads {short(kv_heads)}, qk_ln {short(nested.get('qk_ln'))}: not understood"
@@ -100,7 +114,7 @@ def _kv_heads(config: Config, heads: int) -> int:
         return 1
     if config.flag("multi_query_attention"):
         return config.size("multi_query_group_num")
-    if "multi_query" in config.raw and not config.flag("new_decoder_architecture"):
+    if config.raw.get("multi_query") is not None and not config.flag("new_decoder_architecture"):
         return heads  # falcon without multi_query carries a count it does not use
     return config.size("kv_heads", heads)
 
@@ -135,7 +149,7 @@ def feed_forward_layers(config: Config) -> tuple[FeedForward, ...]:
         MalformedModelError: sizes that cannot be, more experts chosen than there are.
     """
     count = config.size("layers")
-    if config.optional_size("experts") is None:
+    if not config.has("moe") or config.optional_size("experts") is None:
         return (_dense(config),) * count
     sparse = _sparse_layers(config, count)
     moe = _moe(config) if any(sparse) else None

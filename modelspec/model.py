@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.confirm import confirm_attention
+from roofcast.modelspec.confirm import LAYER, confirm_attention, contradiction
 from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.spec import ModelSpec, build_spec
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.weights import WeightFiles
 
 ASSUMED_DTYPE: Final = FORMATS["bf16"]
-_LAYER: Final = r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\."  # plain strings: re compiles and keeps them on first use
+# a plain string: re compiles and keeps it on first use
 _MTP: Final = r"(?:^|\.)(?:mtp|nextn)\w*\."
 
 
@@ -50,6 +50,7 @@ class Model:
         files_problem: why headers that exist could not be read; None where nothing went wrong.
         parameters_in_files: parameters that the weight files hold, as `count_in_files`.
         decoder_in_files: the same without multi-token prediction; None where no tensor names tell.
+        against: what the tensors say against the config; None where they agree or do not tell.
     """
 
     name: str
@@ -59,15 +60,27 @@ class Model:
     files_problem: str | None
     parameters_in_files: int | None = None
     decoder_in_files: int | None = None
+    against: str | None = None
 
     @property
     def parameters(self) -> Amount:
         """Parameters as the reference implementation counts them; of an unknown class, those of the files. [parameter]"""
         if self.spec.known_class:
             return Amount(self.spec.parameters, "config", warning=self._difference())
-        count = self.decoder_in_files
-        warning = f"model_type {quoted(self.spec.model_type)} is not known: parameters are those of the weight files"
-        return Amount(count, "header" if count else None, warning=warning)
+        what = f"{self.name}: model_type {quoted(self.spec.model_type)} is not known"
+        return Amount(
+            self.decoder_in_files,
+            "header" if self.decoder_in_files else None,
+            assumption=f"{what}: its feed-forward is taken as gated and its layers as alike but for what the keys say",
+            warning=f"{what}: parameters are those of the weight files",
+        )
+
+    @property
+    def active_parameters(self) -> int | None:
+        """Parameters that work on one token; None of an unknown class with experts, whose files do not tell them."""
+        if self.spec.known_class:
+            return self.spec.active_parameters
+        return None if self.spec.components["experts"] else self.decoder_in_files
 
     def weight_bytes(self, requested: Format | None) -> Amount:
         """Bytes of the weights, as stored or as `requested` for every parameter in the files. [B]
@@ -116,7 +129,11 @@ class Model:
 
     def _difference(self) -> str | None:
         """What the files hold against what the architecture counts, where the two do not explain each other."""
+        if self.against:
+            return f"{self.name}: {self.against}; one of the two is wrong, and so are the numbers that rest on it"
         held = self.decoder_in_files
+        if held is None and self.files is not None and self._plain_summary():
+            held = self.parameters_in_files
         if held is None:
             return None
         head = self.spec.vocab * self.spec.hidden * self.spec.tied  # a tied head may be stored a second time
@@ -127,6 +144,11 @@ class Model:
             f"{self.name}: the weight files hold {held:,} parameters of the decoder, the architecture counts "
             f"{self.spec.parameters:,}; one of the two is not what config.json says"
         )
+
+    def _plain_summary(self) -> bool:
+        """Whether only the Hub's summary is known, and nothing but the decoder's parameters can be in it."""
+        summary = self.files is not None and self.files.origin == "hub summary"
+        return summary and self.spec.quantization is None and not self.spec.mtp_layers
 
 
 def load_model(checkpoint: Checkpoint) -> Model:
@@ -150,6 +172,7 @@ def load_model(checkpoint: Checkpoint) -> Model:
         files_problem=checkpoint.weights_problem,
         parameters_in_files=count_in_files(files, checkpoint.scales),
         decoder_in_files=_count_decoder(files, layers),
+        against=contradiction(spec, files) if files and spec.known_class else None,
     )
 
 
@@ -181,5 +204,5 @@ def _in_decoder(tensor: str, layers: int) -> bool:
     >>> _in_decoder("model.layers.61.eh_proj.weight", 61), _in_decoder("model.layers.60.mlp.gate.weight", 61)
     (False, True)
     """
-    match = re.search(_LAYER, tensor)
-    return not (re.search(_MTP, tensor) or (match and int(match[1]) >= layers))
+    match = re.search(LAYER, tensor)
+    return not (re.search(_MTP, tensor) or (match and int(match["layer"]) >= layers))

@@ -158,10 +158,19 @@ def _no_gguf(model: str) -> UndeterminedModelError:
 
 
 def _client() -> ModuleType:
-    """Import huggingface_hub, which takes half a second: only who asks the Hub waits for it."""
-    import huggingface_hub
-    import huggingface_hub.errors
-    import huggingface_hub.utils
-    import huggingface_hub.utils.logging  # it sets its level when imported: before it is quieted, not during
+    """Import huggingface_hub, which takes half a second: only who asks the Hub waits for it.
 
+    Raises:
+        UndeterminedModelError: it is not there, or a setting of the environment keeps it from being imported.
+    """
+    from roofcast.modelspec.hubsettings import silence, why_not_loaded  # noqa: PLC0415  likewise
+
+    try:
+        with silence():
+            import huggingface_hub
+            import huggingface_hub.errors
+            import huggingface_hub.utils
+            import huggingface_hub.utils.logging  # it sets its level when imported: before it is quieted, not during
+    except Exception as error:
+        raise UndeterminedModelError(why_not_loaded(error)) from error
     return huggingface_hub

@@ -162,7 +162,7 @@ def build_spec(raw: Mapping[str, Any], *, counted_in_files: bool = False) -> Mod
         raise UnknownArchitectureError(_unknown_class(config))
     hidden, family = config.size("hidden"), config.family
     norm = NORMS[family.norm] * hidden
-    vocab = config.size("vocab")
+    vocab = _vocab(config)
     _refuse_other_embedding_width(config, hidden)
     around = _layer_norms(config) * norm
     layers = tuple(
@@ -186,6 +186,19 @@ def build_spec(raw: Mapping[str, Any], *, counted_in_files: bool = False) -> Mod
         dtype=config.dtype(),
         quantization=_quantization(raw),
     )
+
+
+def _vocab(config: Config) -> int:
+    """Rows of the embedding: the padded vocabulary where the file states one.
+
+    Raises:
+        MalformedModelError: padding makes it smaller.
+    """
+    vocab, plain = config.size("vocab"), config.size("vocab_size", 1)
+    if vocab < plain:
+        msg = f"{config.key_of('vocab')} is {vocab}, less than vocab_size {plain}"
+        raise MalformedModelError(msg)
+    return vocab
 
 
 def _layer_norms(config: Config) -> int:
@@ -212,7 +225,7 @@ def _quantization(raw: Mapping[str, Any]) -> str | None:
         if not isinstance(block, dict):
             msg = f"{key} is {short(block)}; it must be an object that names the method"
             raise MalformedModelError(msg)
-        return next((str(block[name]) for name in ("quant_method", "quant_algo") if block.get(name)), "unnamed")
+        return next((str(block[name])[:60] for name in ("quant_method", "quant_algo") if block.get(name)), "unnamed")
     return None
 
 

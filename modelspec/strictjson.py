@@ -92,4 +92,6 @@ def _what_instead(data: bytes, error: ValueError) -> str:
         return "it looks like an HTML page"
     if text.startswith(b"version https://git-lfs"):
         return "it is a Git LFS pointer; fetch the file with `git lfs pull`"
+    if not isinstance(error, json.JSONDecodeError):  # int() takes no more digits than sys.get_int_max_str_digits()
+        return "a number in it has thousands of digits"
     return str(error).partition("\n")[0]

@@ -47,9 +47,11 @@ _UNREAD: Final = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".
 _NO_WEIGHTS: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
 _MAX_RANK: Final = 64  # dimensions; no tensor library has more
 _NO_SIZE: Final = 1 << 63  # past any size that a file can have
+_MAX_ELEMENTS: Final = 10**14  # of a summary; a hundred times the largest published model
+_MAX_NAME: Final = 255  # [B] of a file's name, of all common file systems
 LENGTH: Final = 8  # [B] of the header's length, little-endian, at the start of a file
 _LFS_POINTER: Final = b"version "  # what a clone without Git LFS holds instead: "version https://git-lfs..."
-_NUMBERED: Final = r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<count>\d+)\.safetensors"
+_NUMBERED: Final = r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})\.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,9 @@ def collect(
         msg = f"{where}: the weight files hold no tensor"
         raise MalformedModelError(msg)
     everything = tuple(tensor for tensors in shards.values() for tensor in tensors)
+    if not any(tensor.elements for tensor in everything):
+        msg = f"{where}: the weight files hold only empty tensors"
+        raise MalformedModelError(msg)
     elements: Counter[str] = Counter()
     for tensor in everything:
         elements[tensor.dtype] += tensor.elements
@@ -267,15 +272,21 @@ def summarise(elements: Mapping[str, int], origin: str, files: int = 0) -> Weigh
     """Make weight files of nothing but elements per dtype.
 
     Raises:
-        MalformedModelError: a dtype is not one of the format's, or a count is no whole number.
+        MalformedModelError: a dtype is not one of the format's, a count is no whole number, or their sum is no model's.
 
     >>> summarise({"BF16": 8030261248}, "catalogue").bytes
     16060522496
     """
     for dtype, count in elements.items():
         if dtype not in DTYPE_BITS or not _is_size(count):
-            msg = f"{origin}: {count!r} elements of {quoted(str(dtype))}; known dtypes: {', '.join(DTYPE_BITS)}"
+            shown = (
+                count if _is_size(count) else "no whole number of" if not isinstance(count, int) else "impossibly many"
+            )
+            msg = f"{origin}: {shown} elements of {quoted(str(dtype))}; known dtypes: {', '.join(DTYPE_BITS)}"
             raise MalformedModelError(msg)
+    if not 0 < (total := sum(elements.values())) <= _MAX_ELEMENTS:
+        msg = f"{origin}: {total:,} elements in all; no model has so {'many' if total else 'few'}"
+        raise MalformedModelError(msg)
     return WeightFiles((), dict(elements), sum(n * DTYPE_BITS[d] for d, n in elements.items()) // 8, files, origin)
 
 
@@ -312,4 +323,5 @@ def _is_size(value: object) -> bool:
 def _is_inside(shard: str) -> bool:
     path = PurePosixPath(shard)
     tidy = str(path) == shard and "\\" not in shard and "\0" not in shard and ":" not in shard
+    tidy = tidy and shard.isprintable() and all(len(part.encode()) <= _MAX_NAME for part in path.parts)
     return tidy and not path.is_absolute() and ".." not in path.parts and path.suffix == ".safetensors"

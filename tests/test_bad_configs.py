@@ -90,9 +90,7 @@ def test_zero_kv_heads_are_refused(key: str) -> None:
     assert_malformed({**changed(LLAMA, num_key_value_heads=MISSING), key: 0}, key)
 
 
-@pytest.mark.parametrize(
-    "key", ["tie_word_embeddings", "attention_bias", "mlp_bias", "multi_query_attention", "do_layer_norm_before"]
-)
+@pytest.mark.parametrize("key", ["tie_word_embeddings", "attention_bias", "mlp_bias", "do_layer_norm_before"])
 @pytest.mark.parametrize("value", [0, 1, "true", "no", [], [True], 1.0, {}])
 def test_a_flag_is_true_or_false(key: str, value: object) -> None:
     """Nothing stands for true or false but true and false."""

@@ -220,9 +220,12 @@ def test_a_fault_of_our_own_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> 
     "arguments", [("kv", "nosuch-model"), ("kv", "llama-3.1-8b", "--context", "0"), (*FIT, "--tp", "3")]
 )
 def test_debug_shows_the_traceback(arguments: tuple[str, ...]) -> None:
-    """With --debug the error itself comes through."""
-    with pytest.raises((ValueError, LookupError)):
-        roofcast(*arguments, "--debug")
+    """With --debug the traceback is shown above the same line, and the exit code stays."""
+    plain, shown = roofcast(*arguments), roofcast(*arguments, "--debug")
+
+    assert shown.code == plain.code
+    assert "Traceback" in shown.err
+    assert shown.err.endswith(plain.err)
 
 
 def test_help() -> None:
@@ -280,3 +283,59 @@ def test_a_path_wins_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
 
     assert result("kv", "llama-3.1-8b")["models"][0]["layers"] == 16
+
+
+@pytest.mark.parametrize("command", [("kv",), ("model",), ("fit", "--gpu", "h100-sxm")], ids=lambda c: c[0])
+def test_out_never_replaces_what_is_read(command: tuple[str, ...], tmp_path: Path) -> None:
+    """The config that is asked about stays as it is, named as a file or in its folder."""
+    folder = Path(folder_of(tmp_path / "m", TINY))
+    config = folder / "config.json"
+    before = config.read_bytes()
+
+    for model in (str(folder), str(config)):
+        refused(roofcast(command[0], model, *command[1:], "--out", str(config)), 2, "--out", "config.json")
+    assert config.read_bytes() == before
+
+
+def test_out_through_a_link_and_with_its_mode(tmp_path: Path) -> None:
+    """A link keeps pointing at its file, which gets the answer and keeps its mode; a protected file is refused."""
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    assert roofcast("kv", "llama-3.1-8b", "--out", str(link)).code == 0
+
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["schema"] == "roofcast.kv/1"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+    target.chmod(0o400)
+    refused(roofcast("kv", "llama-3.1-8b", "--out", str(target)), 2, "write-protected")
+
+
+def test_out_is_a_regular_file(tmp_path: Path) -> None:
+    """A pipe is not replaced by a file, and a name too long for a file is said in one line."""
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+
+    refused(roofcast("kv", "llama-3.1-8b", "--out", str(pipe)), 2, "no regular file")
+    assert pipe.is_fifo()
+    refused(roofcast("kv", "llama-3.1-8b", "--out", f"{'x' * 300}.json"), 2, "--out")
+
+
+def test_csv_says_on_stderr_what_was_assumed(tmp_path: Path) -> None:
+    """CSV has no place for assumptions, so they stand on stderr; JSON has one, and stderr stays empty."""
+    folder = folder_of(tmp_path / "m", {k: v for k, v in TINY.items() if k != "torch_dtype"})
+
+    assert "assumed:" in roofcast("kv", folder, "--format", "csv").err
+    assert roofcast("kv", folder, "--format", "json").err == ""
+
+
+def test_a_rule_that_cannot_be_told_is_no_failure() -> None:
+    """A cache of windows alone does not grow with tokens: a rule on its tokens is undetermined, exit 3."""
+    outcome = roofcast("fit", "mistral-7b-v0.1", "--gpu", "h100-sxm", "--require", "kv_tokens>=1", "--format", "json")
+
+    assert outcome.code == 3
+    assert outcome.data["result"]["requirements"] == [
+        {"rule": "kv_tokens>=1", "passed": None, "actual": None, "required": 1}
+    ]

@@ -51,12 +51,13 @@ def test_vocab_and_context_may_differ_between_aliases() -> None:
 @pytest.mark.parametrize(("fact", "keys"), ALIASES.items())
 def test_every_alias_is_read_and_understood(fact: str, keys: tuple[str, ...]) -> None:
     """A fact is found under each of its names, whichever the file has, and null is as if it had none."""
+    model_type = "minicpm" if fact == "experts" else "llama"  # a class that has experts but need not
     for key in keys:
-        config = read_config({"model_type": "llama", key: 7})
+        config = read_config({"model_type": model_type, key: 7})
         assert config.value(fact) == 7
         assert config.key_of(fact) == key
         assert key in UNDERSTOOD
-        assert read_config({"model_type": "llama", key: None}).value(fact) is None
+        assert read_config({"model_type": model_type, key: None}).value(fact) is None
 
 
 def test_no_alias_names_two_facts() -> None:

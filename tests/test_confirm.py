@@ -100,9 +100,25 @@ def test_a_latent_with_other_rows_refuses() -> None:
     assert "kv_a_proj_with_mqa" in refusal(NEW_LATENT, LLAMA_TENSORS)
 
 
-def test_layers_beyond_the_decoder_are_not_asked() -> None:
-    """Multi-token-prediction layers may be of any kind."""
-    confirm(NEW, (*LLAMA_TENSORS, Tensor("model.layers.4.self_attn.k_proj.weight", "BF16", (999, 64))))
+def test_layers_of_multi_token_prediction_are_not_asked() -> None:
+    """The layers that a config announces beyond the decoder may be of any kind; others refuse the model."""
+    beyond = Tensor("model.layers.4.self_attn.k_proj.weight", "BF16", (999, 64))
+    confirm({**NEW, "num_nextn_predict_layers": 1}, (*LLAMA_TENSORS, beyond))
+
+    with pytest.raises(UnknownArchitectureError, match="hold layer 4, but the config has 4 layers"):
+        confirm(NEW, (*LLAMA_TENSORS, beyond))
+
+
+def test_a_tower_does_not_confirm_the_decoder() -> None:
+    """Projections of a vision tower are not those of the decoder, wherever they stand in the file."""
+    lying = {**NEW, "num_key_value_heads": 1}
+    tower = [
+        Tensor(f"vision.layers.{layer}.self_attn.{name}.weight", "BF16", (8, 64))
+        for layer in range(4)
+        for name in ("k_proj", "v_proj")
+    ]
+    with pytest.raises(UnknownArchitectureError, match="16 rows, not 8"):
+        confirm(lying, (*LLAMA_TENSORS, *tower))
 
 
 def test_a_bias_or_a_scale_is_no_projection() -> None:

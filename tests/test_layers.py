@@ -154,7 +154,7 @@ def test_a_latent_rank_makes_it_mla() -> None:
         assert len(layers) == 4
 
 
-@pytest.mark.parametrize(("value", "rank"), [(24, 24), (None, None), (0, None), (MISSING, 1536)])
+@pytest.mark.parametrize(("value", "rank"), [(24, 24), (None, None), (MISSING, 1536)])
 def test_query_latent_may_be_null(value: object, rank: int | None) -> None:
     """Null is a plain query projection (V2-Lite); an absent key is the class's 1536."""
     found = attention_layers(read_config(changed(DEEPSEEK, q_lora_rank=value)))[0]
@@ -191,7 +191,12 @@ QWEN2 = {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32
         ({**QWEN2, "use_sliding_window": False, "max_window_layers": 0}, ALL),
         ({**QWEN2, "sliding_window": None, "max_window_layers": 0}, ALL),
         (
-            {"sliding_window": 32, "layer_types": ["sliding_attention", "full_attention"] * 2},
+            {
+                "sliding_window": 32,
+                "use_sliding_window": True,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "model_type": "qwen3",
+            },
             [32, None, 32, None],
         ),
         ({"sliding_window": 32, "layer_types": ["full_attention"] * 4}, ALL),
@@ -287,8 +292,6 @@ def test_dense_widths_under_every_name() -> None:
         ({"decoder_sparse_step": MISSING, "mlp_only_layers": [2]}, "1101"),
         ({"decoder_sparse_step": MISSING, "mlp_only_layers": MISSING}, "1111"),
         ({"mlp_layer_types": ["dense", "sparse", "sparse", "dense"]}, "0110"),
-        ({"num_experts": 0}, "0000"),
-        ({"num_experts": None}, "0000"),
     ],
 )
 def test_sparse_layers_by_step(changes: dict[str, Any], expected: str) -> None:

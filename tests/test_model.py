@@ -108,7 +108,7 @@ def test_an_untied_head_stored_twice_is_a_difference() -> None:
 )
 def test_tensors_beyond_the_decoder_are_taken_out(name: str) -> None:
     """Multi-token prediction is in the files and not in the decoder's count."""
-    more = model(LLAMA, files(Tensor(name, "BF16", (64, 64))))
+    more = model({**LLAMA, "num_nextn_predict_layers": 14}, files(Tensor(name, "BF16", (64, 64))))
 
     assert more.parameters == Amount(PARAMETERS, "config")
     assert more.parameters_in_files == PARAMETERS + 64 * 64
@@ -151,11 +151,32 @@ def test_scales_are_stored_and_are_no_parameters() -> None:
     assert scaled.weight_bytes(None) == Amount(2 * PARAMETERS + 32, "header")
 
 
-def test_a_summary_has_no_tensors_to_compare() -> None:
-    """Elements by dtype give bytes and the number in the files; the architecture's count stands unwarned."""
+def test_layers_that_no_key_announces_are_warned_of() -> None:
+    """Files with more layers than a known class's config has contradict it, and the answer says so."""
+    more = model(LLAMA, files(Tensor("model.layers.4.self_attn.q_proj.weight", "BF16", (64, 64))))
+
+    assert more.parameters.warning is not None
+    assert "hold layer 4, but the config has 4 layers" in more.parameters.warning
+
+
+def test_kv_heads_that_the_files_contradict_are_warned_of() -> None:
+    """Projections of a known class with other rows than the config implies contradict it, packed ones too."""
+    lying = {**LLAMA, "num_key_value_heads": 1}
+    scales = files(Tensor("model.layers.0.self_attn.k_proj.scales", "F16", (1, 64)))
+
+    for weights in (files(), scales):
+        warning = model(lying, weights).parameters.warning
+        assert warning is not None
+        assert "does not confirm its attention" in warning
+
+
+def test_a_summary_is_held_against_the_config() -> None:
+    """Elements by dtype give bytes and the number in the files; where nothing else can be in them they must agree."""
+    assert model(LLAMA, summarise({"BF16": PARAMETERS}, "hub summary")).parameters == Amount(PARAMETERS, "config")
     summary = model(LLAMA, summarise({"BF16": PARAMETERS + 5}, "hub summary"))
 
-    assert summary.parameters == Amount(PARAMETERS, "config")
+    assert summary.parameters.warning is not None
+    assert f"{PARAMETERS + 5:,}" in summary.parameters.warning
     assert summary.parameters_in_files == PARAMETERS + 5
     assert summary.weight_bytes(None) == Amount(2 * (PARAMETERS + 5), "header")
 
@@ -285,9 +306,10 @@ def test_an_unknown_class_counts_what_its_files_hold() -> None:
         Tensor("model.layers.0.mlp.extra.weight", "BF16", (7,)),
         Tensor("model.layers.4.eh_proj.weight", "BF16", (64, 128)),
     )
-    amount = model(NEW, weights).parameters
+    amount = model({**NEW, "num_nextn_predict_layers": 1}, weights).parameters
 
     assert (amount.value, amount.provenance) == (PARAMETERS + 7, "header")
+    assert amount.assumption is not None
     assert amount.warning is not None
     assert "'brand_new'" in amount.warning
     assert is_one_line(amount.warning)

@@ -83,7 +83,7 @@ def dense_configs(draw: st.DrawFn) -> dict[str, Any]:
     """A dense decoder of a class whose traits differ."""
     heads, kv_heads = draw(HEADS)
     return {
-        "model_type": draw(st.sampled_from(("llama", "qwen2", "qwen3", "olmo2", "starcoder2", "cohere", "gpt_neox"))),
+        "model_type": draw(st.sampled_from(("llama", "qwen2", "qwen3", "olmo2", "starcoder2", "cohere", "granite"))),
         "hidden_size": heads * 8 * draw(st.integers(1, 4)),
         "num_hidden_layers": draw(COUNTS),
         "num_attention_heads": heads,
