@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofcast.calculators.errors import UnansweredError
+from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
 from roofcast.cli.session import Output, check_output, explain_or, load_all, present
 
@@ -32,6 +32,8 @@ def gpus(
     from roofcast.hwdb.lookup import all_accelerators, find_accelerator
     from roofcast.reports.gpus import gpus_document
 
+    if local and names:
+        raise UsageError(f"--local lists this machine's accelerators; leave it out to see {' '.join(names)}")
     output = Output(format, out, strict)
     check_output(output)
     found: list[Accelerator] = []

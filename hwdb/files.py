@@ -200,7 +200,7 @@ def read_accelerator(path: Path, text: str | None = None) -> Accelerator:
     except ValidationError as error:
         raise AcceleratorFileError(f"{path}: {_all_problems(error)}") from error
     if accelerator.id != path.stem:
-        raise AcceleratorFileError(f"{path}: id is {accelerator.id!r}; it must be {path.stem!r}, the file's name")
+        raise AcceleratorFileError(f"{path}: id is {_short(accelerator.id)}; it must be {path.stem!r}, the file's name")
     return accelerator
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
-from roofcast.modelspec.strictjson import quoted, read_object
+from roofcast.modelspec.strictjson import plain, quoted, read_object
 from roofcast.modelspec.weights import (
     INDEX,
     LENGTH,
@@ -116,9 +116,9 @@ def read_weights(folder: Path, where: str, progress: Progress | None = None) -> 
         progress.start(len(chosen))
     shards = {}
     for name in chosen:
-        if index and not (folder / name).exists():
+        if index and not _may_exist(folder / name):
             raise missing_shard(where, name)
-        shards[name] = read_header(folder / name, f"{where}: {name}")
+        shards[name] = read_header(folder / name, f"{where}: {plain(name)}")
         if progress:
             progress.advance()
     return collect(shards, where, index), None
@@ -153,6 +153,13 @@ def refuse_unless_file(path: Path, where: str) -> None:
         raise UndeterminedModelError(_unreadable(where, error)) from error
     msg = f"{where}: {problem}"
     raise UndeterminedModelError(msg)
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # no permission, a path too long: who reads it will say
+        return True
 
 
 def _unreadable(where: str, error: OSError) -> str:

@@ -27,6 +27,7 @@ from roofcast.modelspec.huberrors import (
 from roofcast.modelspec.hubsettings import bad_setting, proxy_for, silence
 from roofcast.modelspec.hubweights import read_remote
 from roofcast.modelspec.known import nearest_names
+from roofcast.modelspec.strictjson import plain
 from roofcast.modelspec.weights import INDEX, MAX_HEADER
 from roofcast.modelspec.workers import within
 
@@ -180,7 +181,7 @@ class Hub:
             return None
         except Exception as error:
             raise self._error(error, name) from error
-        return read_file(path, f"{self.repo}: {name}", limit)
+        return read_file(path, f"{self.repo}: {plain(name)}", limit)
 
     def span(self, name: str, first: int, last: int) -> tuple[bytes, int | None] | None:
         """Return bytes first..last of a file and its size, None where the repo has none of that name."""
@@ -288,7 +289,7 @@ class Hub:
         return Ask(
             repo=self.repo,
             revision=self.revision or "main",
-            file=name,
+            file=plain(name),
             endpoint=constants.ENDPOINT,
             token=self._has_token(),
             cache=str(constants.HF_HUB_CACHE),

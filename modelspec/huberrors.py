@@ -194,7 +194,7 @@ def _bad_header(error: BaseException, _: Ask) -> str:
 
 def _bad_text(error: UnicodeEncodeError, ask: Ask) -> str:
     if error.encoding == "utf-8":  # an address, by half of a surrogate pair
-        return f"the repo has a file {quoted(ask.file)}, a name that cannot be asked for"
+        return f"the repo has a file {ask.file}, a name that cannot be asked for"
     return _bad_header(ValueError(error.object), ask)
 
 

@@ -58,10 +58,11 @@ def bad_setting(constants: Any) -> str | None:  # noqa: ANN401  a module of the 
             return f"{name} is {getattr(constants, name)}; it must be a number of seconds above 0"
     if not is_address(constants.ENDPOINT):
         return _BAD_ENDPOINT
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        path = os.environ.get(name)
-        if path and not os.access(path, os.R_OK):
-            return f"{name} is {quoted(path)}, which cannot be read; it must be the certificates that are trusted"
+    path = os.environ.get("SSL_CERT_FILE")
+    if path and not os.access(path, os.R_OK):
+        return f"SSL_CERT_FILE is {quoted(path)}, which cannot be read; it must hold the certificates that are trusted"
+    if constants.HF_HUB_CACHE.startswith("~"):  # expanded where there is such a user
+        return f"the Hub's cache is {quoted(constants.HF_HUB_CACHE)}, of no user's home; set HF_HUB_CACHE or HF_HOME"
     return None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.folder import MAX_INDEX, missing_shard, read_header, shards_of
 from roofcast.modelspec.huberrors import HubError
+from roofcast.modelspec.strictjson import plain
 from roofcast.modelspec.weights import (
     INDEX,
     LENGTH,
@@ -81,13 +82,13 @@ def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFile
         return collect({SINGLE: single}, remote.where), None
     text = remote.read(INDEX, MAX_INDEX)
     index = parse_index(text, f"{remote.where}: {INDEX}") if text is not None else None
-    elements, all_names = remote.summary() if index is None else ({}, ())
-    chosen = shards_of(index) if index else pick(all_names, remote.where)
-    if not chosen and elements:  # the files are elsewhere (a folder of their own), the Hub has counted them
-        try:
+    try:
+        elements, all_names = remote.summary() if index is None else ({}, ())
+        chosen = shards_of(index) if index else pick(all_names, remote.where)
+        if not chosen and elements:  # the files are elsewhere (a folder of their own), the Hub has counted them
             return summarise(elements, "hub summary"), None
-        except MalformedModelError as error:
-            return None, str(error)
+    except (HubError, MalformedModelError) as error:  # it would not come out better if it were asked again
+        return None, str(error).removeprefix(f"{remote.where}: ")
     if not chosen:
         return None, unread(all_names)
     if progress:
@@ -103,7 +104,7 @@ def _from_headers(remote: Remote, progress: Progress | None) -> tuple[WeightFile
 
 
 def _header(remote: Remote, name: str) -> tuple[Tensor, ...] | None:
-    where = f"{remote.where}: {name}"
+    where = f"{remote.where}: {plain(name)}"
     if path := remote.cached(name):
         return read_header(path, where)
     found = remote.span(name, 0, FIRST_READ - 1)

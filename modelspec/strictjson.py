@@ -75,6 +75,15 @@ def quoted(text: str) -> str:
     return f"'{shown}'" if len(shown) <= _SHOWN else f"'{shown[:_SHOWN]}'..."
 
 
+def plain(name: str) -> str:
+    r"""Return a stranger's name as it is, quoted only where it is long or cannot be printed.
+
+    >>> print(plain("model.safetensors"), plain("a\nb"))
+    model.safetensors 'a\nb'
+    """
+    return name if name.isprintable() and len(name) <= _SHOWN else quoted(name)
+
+
 def _refuse_repeats(items: list[tuple[str, Any]], where: str, *, unique: bool) -> None:
     first: dict[str, Any] = {}
     for key, value in items:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
-from roofcast.modelspec.strictjson import kind_of, quoted, read_object
+from roofcast.modelspec.strictjson import kind_of, plain, quoted, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -226,7 +226,7 @@ def unread(names: Iterable[str]) -> str | None:
     others = sorted(n for n in names if n.endswith(_UNREAD) and n not in _NO_WEIGHTS)
     if not others:
         return None
-    return f"no safetensors files; {others[0]} (of {len(others)} such files) is not read"
+    return f"no safetensors files; {plain(others[0])} (of {len(others)} such files) is not read"
 
 
 def collect(

@@ -78,5 +78,5 @@ def _next(done: queue.SimpleQueue[Result], seconds: float | None) -> Result:
     try:
         return done.get(timeout=seconds)
     except queue.Empty:
-        msg = f"no answer within {seconds:g} s"
+        msg = f"no answer within {seconds:.3g} s"
         raise TimeoutError(msg) from None

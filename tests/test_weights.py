@@ -198,12 +198,31 @@ def test_the_index_decides_what_belongs_to_the_model(tmp_path: Path) -> None:
     assert weights.bytes == 8
 
 
+def test_files_of_nothing_but_empty_tensors_are_no_model() -> None:
+    """Zero bytes of weights are a mistake, not an answer; one empty tensor among others is fine."""
+    empty = Tensor("a", "F32", (0, 8))
+
+    with pytest.raises(MalformedModelError, match="hold only empty tensors"):
+        collect({"1": (empty,), "2": ()}, "x")
+    assert collect({"1": (empty, Tensor("b", "F32", (2,)))}, "x").bytes == 8
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     """A shard that the index names and the folder lacks leaves the answer undetermined."""
     write(tmp_path / "model.safetensors.index.json", index({"a": "model-2.safetensors"}))
 
     with pytest.raises(UndeterminedModelError, match=r"missing shard 'model-2\.safetensors'"):
         read_weights(tmp_path, "x")
+
+
+def test_a_shard_on_too_long_a_path_is_one_line(tmp_path: Path) -> None:
+    """A path that no file system takes is as absent as any other, in one line."""
+    write(tmp_path / "model.safetensors.index.json", index({"a": "x/" * 2500 + "m.safetensors"}))
+
+    with pytest.raises(UndeterminedModelError, match=r"cannot be read \(File name too long\)") as caught:
+        read_weights(tmp_path, "x")
+
+    assert len(str(caught.value)) < 300
 
 
 def test_a_numbered_shard_is_missed_without_an_index() -> None:

@@ -20,7 +20,9 @@ NAMES = st.text(min_size=1, max_size=12).filter(lambda name: name != "__metadata
 # The first size is even times 8, so that elements of 4 and 6 bits fill whole bytes too.
 SHAPES = st.lists(st.integers(0, 40), max_size=4).map(lambda shape: [8, *shape])
 TENSORS = st.dictionaries(NAMES, st.tuples(st.sampled_from(sorted(DTYPE_BITS)), SHAPES), max_size=8)
-PLAIN = st.dictionaries(NAMES.map("w.{}.weight".format), st.tuples(st.sampled_from(FLOATS), SHAPES), min_size=1)
+PLAIN = st.dictionaries(NAMES.map("w.{}.weight".format), st.tuples(st.sampled_from(FLOATS), SHAPES), min_size=1).filter(
+    lambda tensors: any(math.prod(shape) for _, shape in tensors.values())  # some weight at all
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
