@@ -148,13 +148,14 @@ def _refuse_tricks(loader: Any) -> None:  # noqa: ANN401 - the C loader has no t
     top: list[str] = []  # a field and its value in turn
     while loader.check_event():
         event = loader.get_event()
+        mark: Any = event.start_mark  # C's or Python's, alike but for their type
         if isinstance(event, yaml.NodeEvent):
             if depth == 1:
                 top.append(str(getattr(event, "value", "")))
             problem = _trick(event) or ("is nested too deeply" if depth > _DEEPEST else None)
             if problem:
                 field = f"{_cut(top[(len(top) - 1) // 2 * 2])} " if top else ""
-                raise yaml.MarkedYAMLError(problem=f"{field}{problem}", problem_mark=event.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{field}{problem}", problem_mark=mark)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
 
 
@@ -176,7 +177,7 @@ def _refuse_twice(node: Any) -> None:  # noqa: ANN401 - PyYAML's nodes have no t
         for key, _ in (item for item in node.value if isinstance(item, tuple)):
             name = str(key.value)
             if name in names:
-                raise ValueError(f"{name!r} is given twice, again in line {key.start_mark.line + 1}")
+                raise ValueError(f"{_short(name)} is given twice, again in line {key.start_mark.line + 1}")
             names.add(name)
         for item in node.value:
             _refuse_twice(item[1] if isinstance(item, tuple) else item)
@@ -207,7 +208,7 @@ def read_accelerator(path: Path, text: str | None = None) -> Accelerator:
 def _all_problems(error: ValidationError) -> str:
     details = error.errors(include_url=False)
     more = [f"and {len(details) - _MOST_PROBLEMS} more"] if len(details) > _MOST_PROBLEMS else []
-    return "; ".join([*dict.fromkeys(_problem(detail) for detail in details[:_MOST_PROBLEMS]), *more])
+    return "; ".join([*dict.fromkeys(_cut(_problem(detail), 400) for detail in details[:_MOST_PROBLEMS]), *more])
 
 
 def _problem(detail: ErrorDetails) -> str:

@@ -3,53 +3,15 @@
 from __future__ import annotations
 
 import re
-import textwrap
-from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from roofcast.hwdb.accelerator import CITABLE, PEAK_FORMATS, Accelerator, NoPeakError
-from roofcast.hwdb.files import BUILT_IN, AcceleratorFileError, read_accelerator
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from roofcast.hwdb.files import BUILT_IN, read_accelerator
 
 CARDS = {path.stem: read_accelerator(path) for path in sorted(BUILT_IN.glob("*.yaml"))}
 every_card = pytest.mark.parametrize("card", CARDS.values(), ids=CARDS.keys())
-
-MINIMAL = """\
-id: my-card
-name: My Card 24GB
-memory: 24 GB
-bandwidth: 1008 GB/s
-peaks:
-  fp16: 165.2 TFLOP/s
-  bf16: 165.2 TFLOP/s
-  int8: 660.6 TOP/s
-sources:
-  - title: The card's data sheet
-    url: https://example.org/data-sheet
-    facts: [peaks, memory, bandwidth]
-"""
-
-
-def read(folder: Path, text: str, name: str = "my-card") -> Accelerator:
-    """Read a file of that text."""
-    path = folder / f"{name}.yaml"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return read_accelerator(path)
-
-
-def refusal(folder: Path, text: str) -> str:
-    """Give what is said of a file of that text, which must be refused."""
-    with pytest.raises(AcceleratorFileError) as refused:
-        read(folder, text)
-    message = str(refused.value)
-    assert message.startswith(str(folder / "my-card.yaml")), "the file is named"
-    assert "\n" not in message, "one line"
-    return message.removeprefix(str(folder / "my-card.yaml"))
 
 
 def test_there_are_95() -> None:
@@ -276,25 +238,6 @@ def test_verified(card: str, fact: str, verified: bool) -> None:
     assert CARDS[card].verified(fact) is verified
 
 
-def test_twelve_lines_are_enough(tmp_path: Path) -> None:
-    """A file of 12 lines is a whole accelerator; what it leaves out is unknown."""
-    card = read(tmp_path, MINIMAL)
-
-    assert MINIMAL.count("\n") == 12
-    assert (card.memory, card.bandwidth, card.driver_memory) == (24_000_000_000, 1008e9, None)
-    assert round(card.ridge("bf16")) == 164
-    assert card.flags.bf16 is None
-    assert card.verified("peaks.bf16")
-
-
-def test_flags_derive_from_the_compute_capability(tmp_path: Path) -> None:
-    """A file that gives a compute capability need not state the flags, and one it states wins."""
-    card = read(tmp_path, MINIMAL + "compute_capability: 8.9\nflags: {fp8: false}\n")
-
-    assert (card.flags.bf16, card.flags.fp8, card.flags.flash_attention_3) == (True, False, False)
-    assert card.compute_capability == "8.9"
-
-
 def test_accelerators_are_frozen() -> None:
     """Neither a field nor a table of an accelerator can be changed; its dump is plain data."""
     card = CARDS["h100-sxm"]
@@ -305,83 +248,6 @@ def test_accelerators_are_frozen() -> None:
 
     assert card.model_dump(mode="json")["peaks"]["bf16"] == 989.4e12
     assert tuple(card.peaks) == tuple(name for name in PEAK_FORMATS if name in card.peaks)
-
-
-@pytest.mark.parametrize(
-    ("line", "instead", "said"),
-    [
-        ("memory: 24 GB", "memory: 24", "memory: '24' has no unit; write it like '80 GB'"),
-        ("memory: 24 GB", "memory: 24 Gb", "did you mean GB?"),
-        ("memory: 24 GB", "memory: -24 GB", "is not a quantity in B"),
-        ("memory: 24 GB", "memory: 0 GB", "memory is '0 GB'; it should be greater than 0"),
-        ("memory: 24 GB", "memry: 24 GB", "memory is missing; memry is not a field (did you mean memory?)"),
-        ("bandwidth: 1008 GB/s", "bandwidth: 1008 GB", "'GB' is not a unit of B/s"),
-        ("  int8: 660.6 TOP/s", "  int9: 660.6 TOP/s", "peaks: 'int9' is not a format (did you mean int8?)"),
-        ("  int8: 660.6 TOP/s", "  int8: [1]", "peaks.int8: '[1]' is not a quantity in FLOP/s"),
-        ("id: my-card", "id: My Card", "id is 'My Card'; it should match pattern"),
-        ("id: my-card", "id: other-card", "id is 'other-card'; it must be 'my-card', the file's name"),
-        ("name: My Card 24GB", "name: [a]", "name is ['a']; it should be a valid string"),
-        ("    url: https://example.org/data-sheet", "    uri: https://example.org", "sources.1.uri is not a field"),
-        ("    facts: [peaks, memory, bandwidth]", "    facts: [peeks]", "facts: 'peeks' is not a fact; known: peaks"),
-        ("sources:", "unverified: [tpd]\nsources:", "unverified: 'tpd' is not a fact"),
-        ("sources:", "compute_capability: sm_90\nsources:", "compute_capability is 'sm_90'"),
-        ("sources:", "flags: yes\nsources:", "flags is True"),
-        ("memory: 24 GB", "memory:", "memory: 'None' is not a quantity"),
-        ("sources:", "scale_up: none\nsources:", "scale_up is 'none'; it should be a valid mapping"),
-        ("sources:", "1: 2\nsources:", "1 is not a field"),
-        ("sources:", "sm_count: 1.5\nsources:", "sm_count is 1.5; it should be a valid integer"),
-    ],
-)
-def test_bad_fields(tmp_path: Path, line: str, instead: str, said: str) -> None:
-    """A bad field is named in one line with what would be right."""
-    assert said in refusal(tmp_path, MINIMAL.replace(line, instead))
-
-
-def test_all_bad_fields_at_once(tmp_path: Path) -> None:
-    """Every bad field of a file is named, not the first alone."""
-    message = refusal(tmp_path, "id: my-card\nmemory: 24\nbandwidth: fast\npeaks: {bf61: 1 TFLOP/s}\nspeed: 3\n")
-
-    assert message.count(";") >= 6
-    for field in ("name is missing", "memory:", "bandwidth:", "bf61", "speed is not a field", "sources is missing"):
-        assert field in message
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "is empty; it must map fields"),
-        ("- a\n- b\n", "is a list; it must map fields"),
-        ("just words", "is a str; it must map fields"),
-        ("id: [\n", "not readable as YAML, line 2"),
-        ("id: a\n\tname: b\n", "not readable as YAML, line 2"),
-        ("id: !!python/object/apply:os.system [ls]\n", "not readable as YAML"),
-        ("when: 2024-99-99\n", "not readable as YAML"),
-        ("id: a\nid: b\n", "'id' is given twice, again in line 2"),
-        ("a: {peaks: {bf16: 1, bf16: 2}}\n", "'bf16' is given twice, again in line 1"),
-        ("a: &a [*a]\n", "not readable as YAML"),
-        ("[" * 5000, "not readable as YAML"),
-    ],
-)
-def test_what_is_no_file_of_fields(tmp_path: Path, text: str, said: str) -> None:
-    """A file that is not YAML, or not a mapping, is refused in one line."""
-    assert said in refusal(tmp_path, text)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """Bytes that are no text, and a folder in a file's place, are refused by name."""
-    (tmp_path / "my-card.yaml").write_bytes(b"id: \xff\xfe")
-    with pytest.raises(AcceleratorFileError, match=r"my-card\.yaml: not UTF-8 text \(byte 4\)"):
-        read_accelerator(tmp_path / "my-card.yaml")
-    with pytest.raises(AcceleratorFileError, match="cannot be read"):
-        read_accelerator(tmp_path)
-
-
-def test_the_pure_loader_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without libyaml the files read the same."""
-    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
-
-    for name in ("h100-sxm", "rtx-2080-ti", "gaudi3"):
-        assert read_accelerator(BUILT_IN / f"{name}.yaml") == CARDS[name]
 
 
 @every_card

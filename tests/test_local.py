@@ -92,6 +92,54 @@ def test_real_failures(tools: Path, script: str, said: str) -> None:
     assert "\n" not in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    "line", ["A, -5", "A, 0", "A, 99999999999999999999", f"A, {'9' * 5000}", "'', 5", f"{'A' * 200_000}, 5", "A, 5, 6"]
+)
+def test_nvidia_memory_that_is_none(tools: Path, line: str) -> None:
+    """Memory of no possible size, and a name that is none, are an error of one short line."""
+    (tools / "answer").write_text(line.replace("''", ""), encoding="utf-8")
+    install(tools, "nvidia-smi", f'while read -r line; do echo "$line"; done < {tools}/answer; echo "$line"')
+
+    with pytest.raises(LocalGpuError, match="nvidia-smi printed something else than a list of devices: '") as failed:
+        local_accelerators()
+    assert "\n" not in str(failed.value)
+    assert len(str(failed.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("series", "memory"),
+    [
+        ('"A"', "null"),
+        ("null", '"1"'),
+        ('["A"]', '"1"'),
+        ('"A"', "Infinity"),
+        ('"A"', "-1"),
+        ('"A"', "1e30"),
+        ('" "', "1"),
+        ('"A"', '"N/A"'),
+        ('"A"', "[" * 5000),
+    ],
+)
+def test_amd_answers_that_are_none(tools: Path, series: str, memory: str) -> None:
+    """A card without a name or with memory of no possible size is an error of one line."""
+    install(
+        tools, "rocm-smi", f"""echo '{{"card0": {{"Card Series": {series}, "VRAM Total Memory (B)": {memory}}}}}'"""
+    )
+
+    with pytest.raises(LocalGpuError, match="rocm-smi printed something else than a list of devices: ") as failed:
+        local_accelerators()
+    assert "\n" not in str(failed.value)
+
+
+def test_a_long_complaint_is_cut(tools: Path) -> None:
+    """Of what a failing tool says a line's beginning is shown."""
+    install(tools, "nvidia-smi", f"echo {'x' * 5000}; exit 1")
+
+    with pytest.raises(LocalGpuError, match="failed with code 1: xxx") as failed:
+        local_accelerators()
+    assert len(str(failed.value)) < 300
+
+
 def test_a_failure_does_not_hide_devices(tools: Path) -> None:
     """A failing tool is ignored where another one finds devices."""
     install(tools, "nvidia-smi", "exit 9")

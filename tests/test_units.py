@@ -82,6 +82,8 @@ def test_quantities(text: str, unit: str, value: float) -> None:
         ("80 MHz", "W"),
         ("500", "s"),
         ("3 weeks", "s"),
+        (f"{'9' * 78} GB", "B"),
+        (f"1 a{' ' * 800_000}b", "B"),
     ],
 )
 def test_what_is_no_quantity(text: str, unit: str) -> None:
@@ -90,6 +92,7 @@ def test_what_is_no_quantity(text: str, unit: str) -> None:
         parse_quantity(text, unit)
 
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 200
 
 
 def test_the_unit_that_was_meant() -> None:
