@@ -48,7 +48,7 @@ CITABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 _CITED_AS = {field: fact for fact, fields in CITABLE.items() for field in fields}
 # what a driver or a program sees of the memory as sold: 1.00 to 1.08 on every part known
-_LEAST_SEEN, _MOST_SEEN = 0.85, 1.12
+_LEAST_SEEN, _MOST_SEEN = 0.5, 1.12
 
 
 class NoPeakError(LookupError):
