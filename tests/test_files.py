@@ -111,7 +111,7 @@ def test_readings_of_another_card(tmp_path: Path, field: str, reading: str, shar
     """A reading that the memory of the same file cannot give is refused: it is another card's."""
     message = refusal(tmp_path, f"{MINIMAL}{field}: {reading}\n")
 
-    assert f"{field}: {float(reading[:-3]):.1f} GB is {share} of memory, 24.0 GB; it must be 85% to 112%" in message
+    assert f"{field}: {float(reading[:-3]):.1f} GB is {share} of memory, 24.0 GB; it must be 50% to 112%" in message
 
 
 @pytest.mark.parametrize("reading", ["20.5 GB", "24564 MiB", "26.8 GB"])
