@@ -51,8 +51,7 @@ def fit(
 
     output = Output(format, out, strict)
     check_output(output, [model or ""])
-    if engine != "none":
-        raise UsageError(f"--engine {engine}: its memory rules are not modelled yet; known: none")
+    _check_engine(engine)
     kept, contexts = options.share(reserve), options.token_list(context)
     weight_format, kv_format = formats(weights, kv)
     rules = [parse_rule(text) for text in require or []]
@@ -107,6 +106,12 @@ def _of_the_machine(match: Match, model: Model, used: list[Format]) -> Remarks:
         [*missing_formats(model, accelerator.id, dict(accelerator.flags), used), match.doubt],
         [match.alias_note],
     )
+
+
+def _check_engine(engine: str) -> None:
+    """Refuses an engine whose memory rules are not modelled."""
+    if engine != "none":
+        raise UsageError(f"--engine {engine}: its memory rules are not modelled yet; known: none")
 
 
 def _count(gpus: int | None, tp: int | None) -> int:
