@@ -244,9 +244,8 @@ def _shard_remarks(model: Model, machine: Machine) -> Remarks:
     if machine.count == 1:
         return Remarks()
     first = model.spec.layers[0].attention
-    whole_cache = first.shard(machine.count) * machine.count > first.elements_per_token
+    copies = first.shard(machine.count) * machine.count / first.elements_per_token
     said = [f"weights split evenly over {machine.count} GPUs: norms and small tensors that replicate are not added"]
-    if whole_cache:
-        copies = first.shard(machine.count) * machine.count / first.elements_per_token
+    if copies > 1:
         said.append(f"{first.label} does not split over {machine.count} GPUs: the cache is held {copies:.3g} times")
     return remarks(warnings=said)

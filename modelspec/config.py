@@ -188,7 +188,7 @@ def _check_needs(config: Config) -> None:
     """Refuses a file without a size that its class needs: the class would fill in that of one particular model."""
     for fact in config.family.needs:
         keys = ALIASES.get(fact, (fact,))
-        given = [config.raw[key] for key in keys if key in config.present or key in config.raw]
+        given = [config.raw[key] for key in keys if key in config.raw]
         null_counts = fact in {"kv_heads", "shared_experts"}  # as many as query heads, and none
         zero_counts = fact not in POSITIVE or config.model_type in DENSE_AT_ZERO
         if any((null_counts or value is not None) and (zero_counts or value != 0) for value in given):

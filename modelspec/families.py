@@ -23,7 +23,6 @@ class Family:
     Args:
         norm: `rms` (h weights), `layer` (h weights and h biases), `plain` (h weights of a LayerNorm), `none`.
         layer_norms: norms of width h in a layer.
-        final_norm: whether one follows the last layer.
         qkv_bias, output_bias, mlp_bias, head_bias: biases of those projections.
         gated: whether the feed-forward has a gate projection.
         qk_norm: `` (none), `head` (d each), `full` (n d each), `head_bias` (d weights and d biases each).
@@ -42,7 +41,6 @@ class Family:
 
     norm: str = "rms"
     layer_norms: int = 2
-    final_norm: bool = True
     qkv_bias: Trait = False
     output_bias: Trait = False
     mlp_bias: Trait = False

@@ -32,8 +32,9 @@ def attention_layers(config: Config) -> tuple[Attention, ...]:
     count = config.size("layers")
     config.names("attn_type_list", SOFTMAX_ONLY, count)
     build = _latent if config.value("kv_lora_rank") is not None else _grouped
-    by_window = {window: build(config, window) for window in set(_windows(config, count))}
-    return tuple(by_window[window] for window in _windows(config, count))
+    windows = _windows(config, count)
+    by_window = {window: build(config, window) for window in set(windows)}
+    return tuple(by_window[window] for window in windows)
 
 
 def _windows(config: Config, count: int) -> tuple[int | None, ...]:

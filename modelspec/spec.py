@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.ffn import FeedForward
 
-# parameters of a norm over its width
 QUANTIZATION_KEYS: Final = ("quantization_config", "quantization", "compression_config")  # the last two: MLX, older
+# parameters of a norm over its width
 NORMS: Final[dict[str, int]] = {"rms": 1, "plain": 1, "layer": 2, "none": 0}
 
 
@@ -169,7 +169,7 @@ def build_spec(raw: Mapping[str, Any], *, counted_in_files: bool = False) -> Mod
         Layer(attention, feed_forward, around)
         for attention, feed_forward in zip(attention_layers(config), feed_forward_layers(config), strict=True)
     )
-    final = family.final_norm and config.flag("do_layer_norm_before", default=True)
+    final = config.flag("do_layer_norm_before", default=True)
     context = config.optional_size("context")
     return ModelSpec(
         model_type=config.model_type,

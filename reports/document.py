@@ -36,7 +36,7 @@ class Document:
         command: the command's name; names the JSON schema.
         inputs: what was asked, defaults filled in.
         result: the dataclass of `calculators` that JSON prints.
-        records: flat rows for CSV.
+        records: rows for CSV: dataclasses or mappings, flattened there.
         lines: sentences above the tables.
         tables: for people.
         remarks: assumptions, warnings and notes.
@@ -45,7 +45,7 @@ class Document:
     command: str
     inputs: Mapping[str, Any]
     result: Any
-    records: Sequence[Mapping[str, Any]]
+    records: Sequence[Any]
     lines: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     remarks: Remarks = field(default_factory=Remarks)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_percent
+from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.numbers import GIB, billions, count, fixed
 
@@ -25,7 +26,7 @@ def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks)
         inputs=inputs,
         result=result,
         records=[
-            {"model": result.model, "gpu": result.gpu, "gpus": result.gpus, "fits": result.fits, **_record(row)}
+            {"model": result.model, "gpu": result.gpu, "gpus": result.gpus, "fits": result.fits, **as_data(row)}
             for row in result.contexts
         ],
         lines=tuple(map(plain, _lines(result, inputs))),
@@ -96,7 +97,3 @@ def _cells(row: FitContext, *, visible: bool) -> tuple[str, ...]:
         fixed(row.prefill_flops / 1e12, 1),
         show_percent(row.attention_share),
     )
-
-
-def _record(row: FitContext) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in type(row).__slots__}

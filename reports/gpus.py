@@ -35,7 +35,7 @@ def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remark
         command="gpus",
         inputs=inputs,
         result=result,
-        records=[{name: getattr(gpu, name) for name in type(gpu).__slots__} for gpu in result.gpus],
+        records=result.gpus,
         tables=tables,
         remarks=remarks if pages else remarks + OVERVIEW_NOTES,
     )

@@ -30,7 +30,7 @@ def kv_document(
         command="kv",
         inputs=inputs,
         result=KvResult(list(rows)),
-        records=[{"model": row.model, **_record(row)} for row in rows],
+        records=rows,
         tables=(table(header, cells, left=(0, 1)),),
         remarks=remarks,
     )
@@ -61,7 +61,3 @@ def _tokens(count: int | None) -> str:
 def _gib(row: KvModel, context: int | None) -> str:
     size = row.cache_bytes.get(str(context))
     return NOTHING if size is None else fixed(size / GIB, 2)
-
-
-def _record(row: KvModel) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in KvModel.__slots__}

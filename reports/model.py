@@ -20,7 +20,7 @@ def model_document(result: ModelResult, inputs: Mapping[str, Any], remarks: Rema
         command="model",
         inputs=inputs,
         result=result,
-        records=[{"name": f.name, "value": f.value, "provenance": f.provenance} for f in result.facts],
+        records=result.facts,
         lines=(plain(f"{result.model}, from {result.source}"),),
         tables=tuple(_tables(result, inputs)),
         remarks=remarks,

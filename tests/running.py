@@ -66,3 +66,19 @@ def refused(outcome: Outcome, code: int, *words: str) -> None:
     assert "Traceback" not in outcome.err
     assert "internal error" not in outcome.err
     assert [word for word in words if word not in outcome.complaint] == [], outcome.complaint
+
+
+def table_cells(rows: list[dict[str, Any]]) -> dict[str, tuple[object, ...]]:
+    """Return each row of `kv --context 128k` as people print it: kind, L, q, kv, KiB/token, GiB @128k, weights GiB."""
+    return {
+        row["model"]: (
+            row["attention"],
+            row["layers"],
+            row["query_heads"],
+            row["kv_heads"],
+            round(row["kv_bytes_per_token"] / 1024, 1),
+            round(row["cache_bytes"]["131072"] / 2**30, 2),
+            round(row["weight_bytes"] / 2**30, 1),
+        )
+        for row in rows
+    }

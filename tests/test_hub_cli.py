@@ -28,7 +28,7 @@ from tests.checkpoints import (
 )
 from tests.hub_client import hub_fixture, point_at, server_fixture, written  # noqa: F401  pytest finds them by name
 from tests.hub_server import PAGE, Fault, LocalHub, Sparse, framed
-from tests.running import answer, refused, result, roofcast
+from tests.running import answer, refused, result, roofcast, table_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,20 +62,8 @@ def test_the_five_models_through_the_real_client(hub: LocalHub) -> None:
     """The table of the catalogue, from config.json and safetensors headers of the published sizes."""
     publish_all(hub)
     rows = result("kv", *TABLE, "--revision", "main", "--context", "128k", "--weights", "bf16")["models"]
-    cells = {
-        row["model"]: (
-            row["attention"],
-            row["layers"],
-            row["query_heads"],
-            row["kv_heads"],
-            round(row["kv_bytes_per_token"] / 1024, 1),
-            round(row["cache_bytes"]["131072"] / 2**30, 2),
-            round(row["weight_bytes"] / 2**30, 1),
-        )
-        for row in rows
-    }
 
-    assert cells == TABLE
+    assert table_cells(rows) == TABLE
     assert {row["provenance"]["weight_bytes"] for row in rows} == {"header"}
     assert all(row["source"].startswith("Hub ") for row in rows)
     assert {row["model"]: row["parameters"] for row in rows} == {

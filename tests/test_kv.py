@@ -22,7 +22,7 @@ from tests.checkpoints import (
     decoder_tensors,
     loaded,
 )
-from tests.running import result, roofcast
+from tests.running import result, roofcast, table_cells
 
 FIVE = ("llama-3.1-8b", "llama-2-7b", "qwen2.5-7b", "mistral-7b-v0.3", "deepseek-v3")
 # model -> attention, layers, query heads, KV heads, KiB a token, GiB at 128k, weights in bf16 in GiB
@@ -43,20 +43,8 @@ def row_of(name: str, **asked: Any) -> KvModel:
 def test_five_models_in_one_table() -> None:
     """`kv` with five names at 128k and bf16 weights gives every published cell, in the order asked."""
     rows = result("kv", *FIVE, "--context", "128k", "--weights", "bf16")["models"]
-    cells = {
-        row["model"]: (
-            row["attention"],
-            row["layers"],
-            row["query_heads"],
-            row["kv_heads"],
-            round(row["kv_bytes_per_token"] / 1024, 1),
-            round(row["cache_bytes"]["131072"] / 2**30, 2),
-            round(row["weight_bytes"] / 2**30, 1),
-        )
-        for row in rows
-    }
 
-    assert cells == TABLE
+    assert table_cells(rows) == TABLE
     assert [row["model"] for row in rows] == list(FIVE)
 
 
