@@ -1,18 +1,19 @@
-"""Attention kinds: what each keeps per token, holds as weights and computes over a prompt.
-
-State is counted in elements; the cache format turns it into bytes. `KINDS` lists every kind.
-"""
+"""Softmax attention with keys and values per head, and what roofcast asks of every kind of layer that mixes tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from roofcast.modelspec.work import causal_pairs
+from roofcast.modelspec.state import Kept, per_token
+from roofcast.modelspec.work import causal_pairs, chunked_pairs
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.indexer import Indexer
 
 
 class Attention(Protocol):
-    """What the rest of roofcast asks of an attention kind."""
+    """What the rest of roofcast asks of an attention, recurrent or convolution kind."""
 
     @property
     def label(self) -> str:
@@ -20,28 +21,25 @@ class Attention(Protocol):
 
     @property
     def query_heads(self) -> int:
-        """Heads of Q."""
+        """Heads of Q, or of the recurrent state; 0 where there are none."""
 
     @property
     def published_kv_heads(self) -> int:
-        """KV heads as the config states them."""
+        """KV heads as the config states them; 0 where there are none."""
 
     @property
     def window(self) -> int | None:
         """Keys a query sees at most; None is all. [token]"""
 
     @property
-    def elements_per_token(self) -> int:
-        """Elements cached a token a layer. [element]"""
+    def state(self) -> tuple[Kept, ...]:
+        """What one layer keeps of a sequence: growing, capped and fixed parts."""
 
     def parameters(self, hidden: int) -> int:
         """Weights and biases of one layer. [parameter]"""
 
     def prefill_flops(self, tokens: float) -> float:
-        """FLOP of scores and values over a causal prompt. [FLOP]"""
-
-    def shard(self, tp: int) -> int:
-        """Elements cached a token on each of `tp` devices. [element]"""
+        """FLOP of scores and values, or of the recurrence, over a causal prompt. [FLOP]"""
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads."""
@@ -54,9 +52,16 @@ class GroupedAttention:
     Args:
         query_heads, kv_heads: heads of Q, and of K and V.
         head_dim, value_head_dim: width of a key and of a value head.
-        window: keys a query sees at most (sliding window); None is all. [token]
+        window: keys a query sees at most (sliding window or chunk); None is all. [token]
         qkv_bias, output_bias: whether the projections have biases.
+        key_bias: whether keys have one where qkv_bias says so; Whisper's have none.
         qk_norm_parameters: weights of norms on queries and keys, both together.
+        stores: whether it keeps keys and values of its own; without, it reads an earlier layer's and projects none.
+        value_projection: whether values have a projection; without, they are the keys' (K = V), yet cached.
+        doubled_query: whether the query projection also makes a gate as wide as the queries.
+        extra_parameters: sinks, gates and other weights of this layer's attention.
+        index: keys of a sparse index beside the cache; None without.
+        chunked: whether the window is a chunk, which starts afresh every W tokens, instead of sliding.
     """
 
     query_heads: int
@@ -67,6 +72,13 @@ class GroupedAttention:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm_parameters: int = 0
+    stores: bool = True
+    value_projection: bool = True
+    doubled_query: bool = False
+    extra_parameters: int = 0
+    index: Indexer | None = None
+    chunked: bool = False
+    key_bias: bool = True
 
     @property
     def label(self) -> str:
@@ -86,7 +98,7 @@ class GroupedAttention:
 
     @property
     def elements_per_token(self) -> int:
-        """Elements cached a token a layer: n_kv (d_k + d_v), keys and values. [element]
+        """Elements of a token's keys and values: n_kv (d_k + d_v). [element]
 
         Source: Shazeer 2019, arXiv:1911.02150; Ainslie et al. 2023, arXiv:2305.13245.
 
@@ -95,33 +107,45 @@ class GroupedAttention:
         """
         return self.kv_heads * (self.head_dim + self.value_head_dim)
 
+    @property
+    def state(self) -> tuple[Kept, ...]:
+        """Keys and values of every token, or of the last W; none where an earlier layer's are read.
+
+        >>> GroupedAttention(32, 8, 128, 128, window=1024).state
+        (Kept(heads=8, width=256, per=1, cap=1024, fixed=False, format='cache'),)
+        """
+        if not self.stores:
+            return ()
+        own = per_token(self.kv_heads, self.head_dim + self.value_head_dim, self.window)
+        return (own, *(self.index.state if self.index else ()))
+
     def parameters(self, hidden: int) -> int:
         """Weights and biases of Q, K, V and output: h n_q d_k + h n_kv (d_k + d_v) + n_q d_v h. [parameter]
 
         >>> GroupedAttention(32, 8, 128, 128).parameters(4096)
         41943040
         """
-        qkv = self.query_heads * self.head_dim + self.elements_per_token
+        keys = self.kv_heads * self.head_dim * self.stores
+        values = self.kv_heads * self.value_head_dim * (self.stores and self.value_projection)
+        qkv = self.query_heads * self.head_dim * (1 + self.doubled_query) + keys + values
         weights = hidden * qkv + self.query_heads * self.value_head_dim * hidden
-        return weights + qkv * self.qkv_bias + hidden * self.output_bias + self.qk_norm_parameters
+        index = self.index.parameters(hidden) if self.index else 0
+        biases = (qkv - keys * (not self.key_bias)) * self.qkv_bias + hidden * self.output_bias
+        return weights + biases + self.qk_norm_parameters + self.extra_parameters + index
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 2 pairs n_q (d_k + d_v), so 2 n^2 d_attn where d_k = d_v. [FLOP]
 
-        Projections are not in it; causal pairs count n^2/2.
+        Projections are not in it; causal pairs count n^2/2. With a sparse index, queries see what it selects, and
+        the index itself is scored over all pairs.
 
         >>> GroupedAttention(32, 8, 128, 128).prefill_flops(4096) / 1e9
         137.438953472
         """
-        return 2 * causal_pairs(tokens, self.window) * self.query_heads * (self.head_dim + self.value_head_dim)
-
-    def shard(self, tp: int) -> int:
-        """Elements cached a token on each of `tp` devices: KV heads split, and replicate beyond one a device. [element]
-
-        >>> GroupedAttention(32, 8, 128, 128).shard(16)  # one KV head on each, twice over
-        256
-        """
-        return -(-self.kv_heads // tp) * (self.head_dim + self.value_head_dim)
+        reach = self.window or (self.index.selected if self.index else None)
+        pairs = chunked_pairs(tokens, reach) if self.chunked and reach else causal_pairs(tokens, reach)
+        scored = self.index.prefill_flops(tokens) if self.index else 0.0
+        return 2 * pairs * self.query_heads * (self.head_dim + self.value_head_dim) + scored
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides them, and KV heads split or replicate evenly.
@@ -130,92 +154,3 @@ class GroupedAttention:
         [1, 2, 4, 8, 40]
         """
         return self.query_heads % tp == 0 and (self.kv_heads % tp == 0 or tp % self.kv_heads == 0)
-
-
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Multi-head latent attention (MLA): one compressed KV vector a token for all heads, plus a shared RoPE key.
-
-    Args:
-        query_heads: heads after expansion.
-        kv_lora_rank: width of the latent.
-        q_lora_rank: width of the query latent; None is a plain query projection.
-        qk_nope_head_dim, qk_rope_head_dim: parts of a key head without and with position.
-        value_head_dim: width of a value head.
-        bias: biases on the two down projections and the output, as `attention_bias` asks.
-    """
-
-    query_heads: int
-    kv_lora_rank: int
-    q_lora_rank: int | None
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    value_head_dim: int
-    bias: bool = False
-    window: int | None = None
-
-    @property
-    def label(self) -> str:
-        """MLA."""
-        return "MLA"
-
-    @property
-    def published_kv_heads(self) -> int:
-        """Query heads, as published configs state them; the cache has one latent for all."""
-        return self.query_heads
-
-    @property
-    def head_dim(self) -> int:
-        """Width of an expanded key head: d_nope + d_rope."""
-        return self.qk_nope_head_dim + self.qk_rope_head_dim
-
-    @property
-    def elements_per_token(self) -> int:
-        """Elements cached a token a layer: d_c + d_rope, one copy for all heads. [element]
-
-        Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.4 and table 1.
-
-        >>> LatentAttention(128, 512, 1536, 128, 64, 128).elements_per_token
-        576
-        """
-        return self.kv_lora_rank + self.qk_rope_head_dim
-
-    def parameters(self, hidden: int) -> int:
-        """Weights of the down and up projections, their norms and the output. [parameter]
-
-        h r_q + r_q + r_q n (d_nope + d_rope)  (or h n (d_nope + d_rope) without a query latent)
-        + h (d_c + d_rope) + d_c + d_c n (d_nope + d_v) + n d_v h.
-
-        >>> LatentAttention(128, 512, 1536, 128, 64, 128).parameters(7168)
-        187107328
-        """
-        rank, q_width = self.q_lora_rank, self.query_heads * self.head_dim
-        query = hidden * q_width if rank is None else hidden * rank + rank + rank * q_width
-        down = hidden * self.elements_per_token + self.kv_lora_rank
-        up = self.kv_lora_rank * self.query_heads * (self.qk_nope_head_dim + self.value_head_dim)
-        output = self.query_heads * self.value_head_dim * hidden
-        biases = ((rank or 0) + self.elements_per_token + hidden) * self.bias
-        return query + down + up + output + biases
-
-    def prefill_flops(self, tokens: float) -> float:
-        """FLOP of Q K^T and P V over a causal prompt in the expanded form: 2 pairs n (d_nope + d_rope + d_v). [FLOP]
-
-        >>> LatentAttention(128, 512, 1536, 128, 64, 128).prefill_flops(4096) / 1e9
-        687.19476736
-        """
-        return 2 * causal_pairs(tokens, self.window) * self.query_heads * (self.head_dim + self.value_head_dim)
-
-    def shard(self, tp: int) -> int:
-        """Elements cached a token on each of `tp` devices: the latent replicates. [element]"""
-        del tp  # one latent serves all heads, so every device keeps it whole
-        return self.elements_per_token
-
-    def splits(self, tp: int) -> bool:
-        """Whether `tp` devices can share the heads: it divides them."""
-        return self.query_heads % tp == 0
-
-
-KINDS: Final[dict[str, type[GroupedAttention | LatentAttention]]] = {
-    "grouped": GroupedAttention,
-    "latent": LatentAttention,
-}

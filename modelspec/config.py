@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.families import DENSE_AT_ZERO, FAMILIES, FEATURES, POSITIVE, Family, Trait
+from roofcast.modelspec.families import DENSE_AT_ZERO, FAMILIES, POSITIVE
+from roofcast.modelspec.family import Family, Trait
+from roofcast.modelspec.features import check_features
 from roofcast.modelspec.formats import TORCH_DTYPES
-from roofcast.modelspec.keys import ALIASES, DIFFERENT_BY_DESIGN, FEATURE_KEYS, is_off, not_understood
-from roofcast.modelspec.strictjson import quoted
+from roofcast.modelspec.keys import (
+    ALIASES,
+    DIFFERENT_BY_DESIGN,
+    ROLE_FACTS,
+    UNREAD,
+    is_off,
+    not_understood,
+)
+from roofcast.modelspec.strictjson import quoted, short
 
 # Far above any model there is; a size beyond is a slip of the file, not a model.
 LARGEST: Final[dict[str, int]] = {"layers": 10_000, "query_heads": 100_000, "kv_heads": 100_000, "experts": 100_000}
 LARGEST_SIZE: Final = 100_000_000
+FACT_OF: Final = {name: fact for fact, names in ALIASES.items() for name in names}
 # facts that a file may state as 0 for none, and those that it may list layer by layer
+LAYER_LISTS: Final = ("layer_types", "layers_block_type", "hybrid_override_pattern", "block_configs")
 ZERO_IS_NONE: Final = frozenset({"experts", "shared_experts", "shared_width", "sliding_window"})
 PER_LAYER: Final = frozenset({"experts", "top_k", "expert_width", "shared_experts"})
 LISTED: Final = 8  # names that an error spells out
@@ -46,25 +57,29 @@ class Config:
         Raises:
             MalformedModelError: where two aliases are present and disagree.
         """
-        found = [(key, self.raw[key]) for key in ALIASES.get(fact, (fact,)) if self.raw.get(key) is not None]
+        found = [(key, self.raw[key]) for key in self.keys_of(fact) if self.raw.get(key) is not None]
         if not found:
             return None
         key, value = found[0]
-        if fact not in DIFFERENT_BY_DESIGN:
+        if fact not in DIFFERENT_BY_DESIGN and fact not in self.family.names:
             for other, theirs in found[1:]:
-                if theirs != value and not isinstance(theirs, (list, dict)):
+                if theirs != value and other not in UNREAD and not isinstance(theirs, (list, dict)):
                     msg = f"{key} is {short(value)} but {other} is {short(theirs)}; they mean the same and must agree"
                     raise MalformedModelError(msg)
         return value
 
+    def keys_of(self, fact: str) -> tuple[str, ...]:
+        """Every name of a fact, in order: the class's own, else the usual ones."""
+        return self.family.names.get(fact) or ALIASES.get(fact, (fact,))
+
     def key_of(self, fact: str) -> str:
         """The alias that the file uses, or the usual name."""
-        names = ALIASES.get(fact, (fact,))
+        names = self.keys_of(fact)
         return next((key for key in names if self.raw.get(key) is not None), names[0])
 
     def names_of(self, fact: str) -> str:
         """The fact's usual name and its others, for an error that misses it."""
-        first, *others = ALIASES.get(fact, (fact,))
+        first, *others = self.keys_of(fact)
         return f"{first} (or {', '.join(others)})" if others else first
 
     def size(self, fact: str, default: int | None = None, *, least: int = 1) -> int:
@@ -99,7 +114,32 @@ class Config:
 
     def has(self, feature: str) -> bool:
         """Whether the class understands a feature's keys; of an unknown class every key counts."""
-        return not self.known or self.model_type in FEATURES[feature]
+        return not self.known or feature in self.family.has or bool(getattr(self.family, feature, False))
+
+    def block(self, key: str) -> Config:
+        """The object nested under a key, read as this config is.
+
+        Raises:
+            MalformedModelError: it is no object.
+        """
+        value = self.raw.get(key)
+        if not isinstance(value, Mapping):
+            msg = f"{key} is {short(value)}; it must be an object"
+            raise MalformedModelError(msg)
+        return replace(self, raw=value, present=present_keys(value))
+
+    def as_role(self, role: str) -> Config:
+        """The config as layers of one role see it: a sliding or full layer may have heads and widths of its own."""
+        own = {}
+        for fact, feature, keys in ROLE_FACTS.get(role, ()):
+            value = next((self.raw[key] for key in keys if self.raw.get(key) is not None), None)
+            if value is not None and self.has(feature):
+                own[ALIASES.get(fact, (fact,))[0]] = value
+        return replace(self, raw={**self.raw, **own}) if own else self
+
+    def trait_value(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - of the table's row
+        """What the class fixes in code for one kind, by name."""
+        return self.family.constants.get(name, default)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """A true or false.
@@ -176,18 +216,40 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         msg = f"{what} has keys that roofcast does not understand: {listed(strange)}"
         raise UnknownArchitectureError(msg)
     family = FAMILIES.get(model_type, Family())
-    present = frozenset(key for key, value in raw.items() if value is not None)
-    completed = {**family.defaults, **raw}  # an explicit null stays null: q_lora_rank null is no query latent
+    present = present_keys(raw)
+    # an explicit null stays null: q_lora_rank null is no query latent
+    completed = {**_counted_layers(raw), **without_stated(family.defaults, raw), **raw}
     config = Config(completed, family, model_type, known, present)
     _check_needs(config)
-    _check_features(config)
+    check_features(config)
     return config
+
+
+def _counted_layers(raw: Mapping[str, Any]) -> dict[str, int]:
+    """The number of layers where only a list of them tells it."""
+    if any(raw.get(name) is not None for name in ALIASES["layers"]):
+        return {}
+    lists = (raw.get(key) for key in LAYER_LISTS)
+    return next(
+        ({"num_hidden_layers": len(listing)} for listing in lists if isinstance(listing, (list, str)) and listing), {}
+    )
+
+
+def without_stated(defaults: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Those defaults whose fact the file states under no name."""
+    stated = {fact for fact, names in ALIASES.items() if any(name in raw for name in names)}
+    return {key: value for key, value in defaults.items() if key not in raw and FACT_OF.get(key) not in stated}
+
+
+def present_keys(raw: Mapping[str, Any]) -> frozenset[str]:
+    """Keys with a value."""
+    return frozenset(key for key, value in raw.items() if value is not None)
 
 
 def _check_needs(config: Config) -> None:
     """Refuses a file without a size that its class needs: the class would fill in that of one particular model."""
     for fact in config.family.needs:
-        keys = ALIASES.get(fact, (fact,))
+        keys = config.keys_of(fact)
         given = [config.raw[key] for key in keys if key in config.raw]
         null_counts = fact in {"kv_heads", "shared_experts"}  # as many as query heads, and none
         zero_counts = fact not in POSITIVE or config.model_type in DENSE_AT_ZERO
@@ -196,20 +258,6 @@ def _check_needs(config: Config) -> None:
         what = "is missing" if not given else f"is {short(given[0])}"
         msg = f"{config.names_of(fact)} {what}; a config of model_type {quoted(config.model_type)} needs it"
         raise MalformedModelError(msg)
-
-
-def _check_features(config: Config) -> None:
-    """Refuses keys of a feature that the class does not have: one of the two is not what the file says."""
-    for feature, keys in FEATURE_KEYS.items():
-        if config.has(feature):
-            continue
-        for key in keys:
-            value = config.raw.get(key)
-            said_no = feature == "multi_query" and value is False  # it would mean as many KV heads as query heads
-            if (is_off(value) or value == 1) and not said_no and value is not True:  # one expert is a dense layer
-                continue
-            msg = f"{key} is {short(value)}, but model_type {quoted(config.model_type)} has no such thing"
-            raise UnknownArchitectureError(msg)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -221,9 +269,3 @@ def listed(names: Sequence[str]) -> str:
     shown = [name if re.fullmatch(r"[\w.-]{1,60}", name) else quoted(name) for name in names[:LISTED]]
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return ", ".join(shown) + more
-
-
-def short(value: object) -> str:
-    """A value as an error shows it: on one line and not longer than a line bears."""
-    text = repr(value).replace("\n", " ")
-    return text if len(text) <= 40 else text[:37] + "..."  # noqa: PLR2004

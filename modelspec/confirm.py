@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from roofcast.modelspec.attention import Attention
+    from roofcast.modelspec.layers import Layer
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.weights import Tensor, WeightFiles
 
@@ -24,7 +26,10 @@ LAYER: Final = r"(?:^|\.)(?:layers|h|blocks)\.(?P<layer>\d{1,6})\."
 _PROJECTION: Final = (
     r"(?:^|\.)layers\.(?P<layer>\d{1,6})\.(?:\w+\.)*(?P<name>[kv]_proj|kv_a_proj_with_mqa)\.(?P<part>\w+)$"
 )
-_ELSEWHERE: Final = r"(?:^|\.)(?:vision|visual|vit|audio|speech|image|encoder|tower|draft|mtp|nextn|talker)\w*\."
+# modules beside a decoder, whose layers have numbers of their own
+_TOWERS: Final = r"vision|visual|vit|vpm|apm|audio|speech|image|encoder|tower|talker"
+BESIDE: Final = rf"(?:^|\.)(?:{_TOWERS})\w*\."
+_ELSEWHERE: Final = rf"(?:^|\.)(?:{_TOWERS}|draft|mtp|nextn)\w*\."
 # parts of state-space, recurrent, convolutional, indexed and compressed attention layers
 _OTHER_STATE: Final = (
     r"\.(?:A_log|dt_bias|dt_proj|conv1d|ssm\w*|mamba|indexer|compressor|time_mix\w*|x_proj|cross_attn)\."
@@ -46,6 +51,10 @@ def confirm_attention(spec: ModelSpec, files: WeightFiles) -> None:
         if re.search(_OTHER_STATE, f"{tensor.name}."):
             name = quoted(tensor.name)
             raise UnknownArchitectureError(f"{what}, and {name} is of a layer that roofcast does not understand")
+    for number, layer in enumerate(spec.layers):
+        if not _confirmable(layer):
+            kind = layer.label or "lack of attention"
+            raise UnknownArchitectureError(f"{what}, and no tensor could confirm layer {number}'s {kind}")
     beyond = layers_beyond(spec, files)
     if beyond:
         raise UnknownArchitectureError(f"{what}, and {beyond}")
@@ -77,7 +86,7 @@ def _contradictions(spec: ModelSpec, files: WeightFiles, *, all_layers: bool) ->
         if found:
             rows.setdefault(found[0], set()).add(found[1])
     for number, layer in enumerate(spec.layers):
-        for name, expected in _implied(layer.attention).items():
+        for name, expected in _implied(layer):
             seen = rows.get((number, name), set())
             if seen == {expected} or (not seen and not all_layers):
                 continue
@@ -85,12 +94,40 @@ def _contradictions(spec: ModelSpec, files: WeightFiles, *, all_layers: bool) ->
             yield f"layer {number}'s {name} does not confirm its attention: {said}, not {expected} rows"
 
 
-def _implied(attention: Attention) -> dict[str, int]:
-    """Rows of the projections that fill the cache."""
-    if isinstance(attention, GroupedAttention):
-        keys, values = attention.kv_heads * attention.head_dim, attention.kv_heads * attention.value_head_dim
-        return {"k_proj": keys, "v_proj": values}
+def _implied(layer: Layer) -> dict[tuple[str, int], None]:
+    """Projections that fill the layer's cache, with the rows that its mixers imply, each once."""
+    found = ((name, n) for mixer in layer.mixers for name, n in _rows_implied(mixer).items())
+    return dict.fromkeys(found)
+
+
+def _rows_implied(mixer: Attention) -> dict[str, int]:
+    """Rows of the projections that fill one mixer's cache; none of a kind that has no such projections."""
+    implied = _IMPLIED.get(type(mixer))
+    return implied(mixer) if implied else {}
+
+
+def _of_grouped(attention: GroupedAttention) -> dict[str, int]:
+    """Keys, and values where they are not the keys; none where it reads an earlier layer's."""
+    if not attention.stores:
+        return {}
+    keys = {"k_proj": attention.kv_heads * attention.head_dim}
+    values = {"v_proj": attention.kv_heads * attention.value_head_dim}
+    return keys | (values if attention.value_projection else {})
+
+
+def _of_latent(attention: LatentAttention) -> dict[str, int]:
     return {"kv_a_proj_with_mqa": attention.elements_per_token}
+
+
+_IMPLIED: Final[dict[type, Callable[..., dict[str, int]]]] = {
+    GroupedAttention: _of_grouped,
+    LatentAttention: _of_latent,
+}
+
+
+def _confirmable(layer: Layer) -> bool:
+    """Whether projections could confirm all of a layer's state: each mixer fills its cache by them, and has no index."""
+    return bool(layer.mixers) and all(_rows_implied(m) and not getattr(m, "index", None) for m in layer.mixers)
 
 
 def _rows_of(tensor: Tensor) -> tuple[tuple[int, str], int] | None:

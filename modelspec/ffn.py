@@ -78,6 +78,9 @@ class MoeFeedForward:
         shared: the shared expert, all of them as one; None without.
         shared_gate: whether a learned gate of width h scales the shared expert.
         router_bias: entries of a learned bias on the router.
+        outer: width of the residual stream where the experts work in a narrower one, between two projections.
+        idle: experts of the router that pass a token on unchanged (identity experts).
+        router_parameters: of a router that is not one matrix; None is E h.
     """
 
     expert: DenseFeedForward
@@ -86,12 +89,15 @@ class MoeFeedForward:
     shared: DenseFeedForward | None = None
     shared_gate: bool = False
     router_bias: int = 0
+    outer: int | None = None
+    idle: int = 0
+    router_parameters: int | None = None
 
     @property
     def label(self) -> str:
         """MoE, as k of E experts with their width."""
         shared = f" + shared {self.shared.intermediate}" if self.shared else ""
-        return f"MoE {self.top_k} of {self.experts} x {self.expert.intermediate}{shared}"
+        return f"MoE {self.top_k} of {self.experts + self.idle} x {self.expert.intermediate}{shared}"
 
     @property
     def expert_parameters(self) -> int:
@@ -104,12 +110,31 @@ class MoeFeedForward:
 
     @property
     def parameters(self) -> int:
-        """Experts, shared expert, its gate and the router (E h). [parameter]"""
+        """Experts, shared expert, its gate, the router (E h) and projections into a narrower width (2 h l). [parameter]"""
         always = self.shared.parameters if self.shared else 0
-        gate = self.expert.hidden * self.shared_gate
-        return self.expert_parameters + always + gate + self.experts * self.expert.hidden + self.router_bias
+        hidden = self.outer or self.expert.hidden
+        narrow = 2 * hidden * self.expert.hidden * (self.outer is not None)
+        matrix = (self.experts + self.idle) * hidden
+        router = (matrix if self.router_parameters is None else self.router_parameters) + self.router_bias
+        return self.expert_parameters + always + hidden * self.shared_gate + narrow + router
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that work on one token: routed ones count k/E. [parameter]"""
-        return self.parameters - (self.experts - self.top_k) * self.expert.parameters
+        """Parameters that work on one token: of routed ones k experts count, or their mean beside identity experts.
+
+        P - (E - k E / (E + idle)) expert parameters. [parameter]
+        """
+        working = self.top_k * self.experts / (self.experts + self.idle)
+        return self.parameters - round((self.experts - working) * self.expert.parameters)
+
+    def distinct_experts(self, tokens: float) -> float:
+        """Experts that T tokens read at least once, each token choosing k of E alike: E (1 - (1 - k/E)^T). [expert]
+
+        A batch reads these experts' weights once. Real routers are uneven, so that they read fewer.
+
+        >>> moe = MoeFeedForward(DenseFeedForward(7168, 2048), 256, 8)
+        >>> moe.distinct_experts(1), round(moe.distinct_experts(64), 1)
+        (8.0, 222.4)
+        """
+        every = self.experts + self.idle
+        return self.experts * (1 - (1 - self.top_k / every) ** tokens)

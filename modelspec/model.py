@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.confirm import LAYER, confirm_attention, contradiction
+from roofcast.modelspec.confirm import BESIDE, LAYER, confirm_attention, contradiction
 from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.spec import ModelSpec, build_spec
@@ -64,23 +64,42 @@ class Model:
 
     @property
     def parameters(self) -> Amount:
-        """Parameters as the reference implementation counts them; of an unknown class, those of the files. [parameter]"""
-        if self.spec.known_class:
+        """Parameters as the reference implementation counts them. [parameter]
+
+        Those of the files where the class is not known, or what stands beside its text model is not.
+        """
+        if self.spec.known_class and not self.spec.unknown_towers:
             return Amount(self.spec.parameters, "config", warning=self._difference())
+        held = self.parameters_in_files if self.spec.drafting else self.decoder_in_files
+        provenance = "header" if held else None
+        if self.spec.known_class:
+            return Amount(held, provenance, warning=self._unknown_towers())
         what = f"{self.name}: model_type {quoted(self.spec.model_type)} is not known"
         return Amount(
-            self.decoder_in_files,
-            "header" if self.decoder_in_files else None,
+            held,
+            provenance,
             assumption=f"{what}: its feed-forward is taken as gated and its layers as alike but for what the keys say",
             warning=f"{what}: parameters are those of the weight files",
         )
 
+    def _unknown_towers(self) -> str:
+        """What is known of a multimodal class whose towers are not, and what would tell the rest."""
+        what = f"{self.name}: what model_type {quoted(self.spec.unknown_towers)} holds beside its text model is not known"
+        text = f"the text model alone has {self.spec.parameters:,} parameters"
+        if self.decoder_in_files:
+            return f"{what}: parameters are those of the weight files; {text}"
+        return f"{what}, and its parameters cannot be told without safetensors headers; {text}"
+
     @property
     def active_parameters(self) -> int | None:
         """Parameters that work on one token; None of an unknown class with experts, whose files do not tell them."""
-        if self.spec.known_class:
-            return self.spec.active_parameters
-        return None if self.spec.components["experts"] else self.decoder_in_files
+        if not self.spec.known_class:
+            return None if self.spec.components["experts"] else self.decoder_in_files
+        if self.spec.unknown_towers:
+            held = self.parameters.value
+            idle = self.spec.parameters - self.spec.active_parameters
+            return None if held is None else int(held) - idle
+        return self.spec.active_parameters
 
     def weight_bytes(self, requested: Format | None) -> Amount:
         """Bytes of the weights, as stored or as `requested` for every parameter in the files. [B]
@@ -94,6 +113,8 @@ class Model:
         if self.spec.quantization is not None:
             text = f"the {self.spec.quantization} weights' stored bytes need safetensors headers; --weights FORMAT asks"
             return Amount(None, None, warning=f"{self.name}: {text} for another format")
+        if self.spec.unknown_towers:
+            return Amount(None, None, warning=self._unknown_towers())
         stored = FORMATS[self.spec.dtype] if self.spec.dtype else ASSUMED_DTYPE
         value = self.spec.parameters * stored.bytes_per_element
         if self.spec.dtype:
@@ -106,6 +127,8 @@ class Model:
         if in_files is not None:
             return Amount(in_files * requested.bytes_per_element, "header", warning=self._scales_warning())
         parameters = self.parameters.value
+        if parameters is None and self.files is None:
+            return Amount(None, None, warning=self.parameters.warning)
         if parameters is None:
             return Amount(None, None, warning=f"{self.name}: packed weight files hide how many parameters they hold")
         return Amount(parameters * requested.bytes_per_element, "config", warning=self._mtp_warning())
@@ -120,7 +143,7 @@ class Model:
 
     def _mtp_warning(self) -> str | None:
         """Where the files do not tell, multi-token-prediction layers that they hold are not in the bytes."""
-        if not self.spec.mtp_layers or self.parameters_in_files is not None:
+        if not self.spec.mtp_layers or self.spec.drafting or self.parameters_in_files is not None:
             return None
         return (
             f"{self.name}: weights are counted from config.json; multi-token-prediction layers that the published "
@@ -136,14 +159,19 @@ class Model:
             held = self.parameters_in_files
         if held is None:
             return None
+        counted = replace(self.spec, drafting=False).parameters
         head = self.spec.vocab * self.spec.hidden * self.spec.tied  # a tied head may be stored a second time
         routers = self.spec.router_bias_parameters  # files and reference differ on whether they are parameters
-        if held - self.spec.parameters in {0, head, -routers, head - routers}:
+        if held - counted in {0, head, -routers, head - routers}:
             return None
         return (
-            f"{self.name}: the weight files hold {held:,} parameters of the decoder, the architecture counts "
-            f"{self.spec.parameters:,}; one of the two is not what config.json says"
+            f"{self.name}: the weight files hold {held:,} parameters{self._of_what()}, the architecture counts "
+            f"{counted:,}; one of the two is not what config.json says"
         )
+
+    def _of_what(self) -> str:
+        """What is counted on both sides."""
+        return " of the decoder and what stands beside it" if self.spec.towers else " of the decoder"
 
     def _plain_summary(self) -> bool:
         """Whether only the Hub's summary is known, and nothing but the decoder's parameters can be in it."""
@@ -151,16 +179,24 @@ class Model:
         return summary and self.spec.quantization is None and not self.spec.mtp_layers
 
 
-def load_model(checkpoint: Checkpoint) -> Model:
+def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens: int | None = None) -> Model:
     """The model of a checkpoint.
 
+    Args:
+        checkpoint: config and weight files.
+        drafting: whether its multi-token-prediction layers are in use, and count.
+        encoder_tokens: tokens that the decoder's cross attention keeps, of a model whose config does not bound them.
+
     Raises:
-        MalformedModelError, UnknownArchitectureError: as `build_spec`, with the source named.
+        MalformedModelError, UndeterminedModelError: as `build_spec`, with the source named.
     """
+    counted = bool(checkpoint.weights and checkpoint.weights.tensors)
     try:
-        spec = build_spec(checkpoint.config, counted_in_files=bool(checkpoint.weights and checkpoint.weights.tensors))
+        spec = build_spec(checkpoint.config, counted_in_files=counted, encoder_tokens=encoder_tokens)
+        spec = replace(spec, drafting=drafting)
         if checkpoint.weights is not None and not spec.known_class:
             confirm_attention(spec, checkpoint.weights)
+        _ = spec.kept  # a state that cannot be told is said here, with the source
     except ModelError as error:
         raise type(error)(f"{checkpoint.source}: {error}") from error
     files, layers = checkpoint.weights, len(spec.layers)
@@ -199,10 +235,14 @@ def _count_decoder(files: WeightFiles | None, layers: int) -> int | None:
 
 
 def _in_decoder(tensor: str, layers: int) -> bool:
-    """Whether a tensor belongs to the decoder that the reference implementation counts.
+    """Whether a tensor belongs to what the reference implementation counts: the decoder, or a tower beside it.
 
     >>> _in_decoder("model.layers.61.eh_proj.weight", 61), _in_decoder("model.layers.60.mlp.gate.weight", 61)
     (False, True)
+    >>> _in_decoder("vision_tower.encoder.layers.61.mlp.fc1.weight", 61)
+    True
     """
+    if re.search(_MTP, tensor):
+        return False
     match = re.search(LAYER, tensor)
-    return not (re.search(_MTP, tensor) or (match and int(match["layer"]) >= layers))
+    return not match or int(match["layer"]) < layers or bool(re.search(BESIDE, tensor))

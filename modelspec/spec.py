@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.config import Config, read_config, short
+from roofcast.modelspec.config import Config, read_config
+from roofcast.modelspec.draft import read_draft
+from roofcast.modelspec.encoders import ENCODERS
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.layers import attention_layers, feed_forward_layers
-from roofcast.modelspec.strictjson import quoted
+from roofcast.modelspec.extras import MODEL_EXTRAS, TABLES
+from roofcast.modelspec.ffn import MoeFeedForward
+from roofcast.modelspec.heads import ENCODER_TOKENS
+from roofcast.modelspec.layers import NORMS, Layer, read_layers
+from roofcast.modelspec.nested import text_model
+from roofcast.modelspec.strictjson import quoted, short
+from roofcast.modelspec.towers import Tower, find_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.modelspec.attention import Attention
-    from roofcast.modelspec.ffn import FeedForward
+    from roofcast.modelspec.nested import TextModel
+    from roofcast.modelspec.state import Kept
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "quantization", "compression_config")  # the last two: MLX, older
-# parameters of a norm over its width
-NORMS: Final[dict[str, int]] = {"rms": 1, "plain": 1, "layer": 2, "none": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer.
-
-    Args:
-        attention, feed_forward: its two parts.
-        norm_parameters: of the norms of width h around them.
-    """
-
-    attention: Attention
-    feed_forward: FeedForward
-    norm_parameters: int
-
-    def parameters(self, hidden: int) -> int:
-        """All parameters of the layer. [parameter]"""
-        return self.attention.parameters(hidden) + self.feed_forward.parameters + self.norm_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +39,19 @@ class ModelSpec:
         hidden, vocab: widths of the residual stream and of the vocabulary.
         tied: whether input and output embedding are one tensor.
         position_parameters: of a learned position table.
+        table_parameters: of further tables that tokens look up in: per-layer embeddings, spare rows.
         head_bias_parameters: of a bias on the head.
         other_norm_parameters: of norms outside the layers.
-        mtp_layers: multi-token-prediction layers in the files, beyond `layers` and not counted in them.
+        other_parameters: of what belongs to no other component.
         max_context: tokens the config allows; None where it does not say. [token]
         dtype: the stored format that the config states; None where it states none.
         quantization: the method that the config names, None where weights are stored plainly.
+        towers: what stands beside the decoder: vision and audio towers, projectors, an encoder.
+        unknown_towers: class of a multimodal model whose towers are not known; empty where all are.
+        draft: multi-token-prediction layers in the files, beyond `layers` and not counted in them.
+        draft_parameters: of these layers, with what joins them to the decoder.
+        drafting: whether they are in use: then their state and parameters count.
+        assumptions: what had to be taken as given, a line each.
     """
 
     model_type: str
@@ -68,32 +63,50 @@ class ModelSpec:
     position_parameters: int
     head_bias_parameters: int
     other_norm_parameters: int
-    mtp_layers: int
+    other_parameters: int
     max_context: int | None
     dtype: str | None
     quantization: str | None
+    towers: tuple[Tower, ...] = ()
+    unknown_towers: str = ""
+    table_parameters: int = 0
+    draft: tuple[Layer, ...] = ()
+    draft_parameters: int = 0
+    drafting: bool = False
+    assumptions: tuple[str, ...] = ()
 
     @property
     def components(self) -> dict[str, int]:
         """Parameters by component; their sum is `parameters`. [parameter]"""
-        feed_forward = [layer.feed_forward for layer in self.layers]
-        experts = sum(ffn.expert_parameters for ffn in feed_forward)
-        return {
-            "embedding": self.vocab * self.hidden + self.position_parameters,
-            "attention": sum(layer.attention.parameters(self.hidden) for layer in self.layers),
-            "feed_forward": sum(ffn.parameters for ffn in feed_forward) - experts,
+        feed_forward = [part for layer in self.layers for part in layer.feed_forwards]
+        experts = sum(part.expert_parameters for part in feed_forward)
+        mixing = (mixer.parameters(self.hidden) for layer in self.layers for mixer in layer.mixers)
+        other = self.other_parameters + sum(layer.other_parameters for layer in self.layers)
+        parts = {
+            "embedding": self.vocab * self.hidden + self.position_parameters + self.table_parameters,
+            "attention": sum(mixing),
+            "feed_forward": sum(part.parameters for part in feed_forward) - experts,
             "experts": experts,
             "norms": sum(layer.norm_parameters for layer in self.layers) + self.other_norm_parameters,
             "head": (0 if self.tied else self.vocab * self.hidden) + self.head_bias_parameters,
         }
+        beside = {tower.name.replace(" ", "_"): tower.parameters for tower in self.towers}
+        drafted = {"multi_token_prediction": self.draft_parameters * self.drafting}
+        return {**parts, **{name: n for name, n in {"other": other, **beside, **drafted}.items() if n}}
 
     @property
     def parameters(self) -> int:
         """Parameters as the reference implementation counts: tied tensors once, no multi-token prediction. [parameter]
 
-        P = embedding + L (attention + feed-forward + norms) + final norm + head, the sum of `components`.
+        P = embedding + L (attention + feed-forward + norms) + final norm + head, the sum of `components`; towers
+        beside the decoder count, and with `drafting` multi-token prediction does too.
         """
         return sum(self.components.values())
+
+    @property
+    def decoder_parameters(self) -> int:
+        """Parameters without what stands beside the decoder. [parameter]"""
+        return self.parameters - sum(tower.parameters for tower in self.towers)
 
     @property
     def active_parameters(self) -> int:
@@ -101,27 +114,44 @@ class ModelSpec:
 
         P - sum over layers of (E - k) expert parameters.
         """
-        idle = sum(layer.feed_forward.parameters - layer.feed_forward.active_parameters for layer in self.layers)
-        return self.parameters - idle
+        working = [part for layer in self.active_layers for part in layer.feed_forwards]
+        return self.parameters - sum(part.parameters - part.active_parameters for part in working)
 
     @property
     def non_embedding_parameters(self) -> int:
-        """Active parameters without the embeddings and the head: the N of 2 N FLOP a token. [parameter]
+        """Active decoder parameters without embeddings and head: the N of 2 N FLOP a token. [parameter]
 
         Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1.
         """
         parts = self.components
-        return self.active_parameters - parts["embedding"] - parts["head"]
+        beside = sum(tower.parameters for tower in self.towers)
+        return self.active_parameters - parts["embedding"] - parts["head"] - beside
 
     @property
     def router_bias_parameters(self) -> int:
         """Parameters of the routers' correction biases, where the reference counts them. [parameter]"""
-        return sum(getattr(layer.feed_forward, "router_bias", 0) for layer in self.layers)
+        return sum(getattr(part, "router_bias", 0) for layer in self.layers for part in layer.feed_forwards)
+
+    @property
+    def active_layers(self) -> tuple[Layer, ...]:
+        """The decoder's layers and, with `drafting`, those of multi-token prediction."""
+        return (*self.layers, *(self.draft if self.drafting else ()))
+
+    @property
+    def mtp_layers(self) -> int:
+        """How many multi-token-prediction layers the files hold."""
+        return len(self.draft)
 
     @property
     def attention_label(self) -> str:
         """Kinds of attention, joined with + where layers differ."""
-        return "+".join(dict.fromkeys(layer.attention.label for layer in self.layers))
+        return "+".join(dict.fromkeys(layer.label for layer in self.layers if layer.mixers)) or "none"
+
+    @property
+    def lead_mixer(self) -> Attention | None:
+        """The first layer's mixer that has KV heads, else the first there is; None of a model without any."""
+        every = [mixer for layer in self.layers for mixer in layer.mixers]
+        return next((mixer for mixer in every if mixer.published_kv_heads), every[0] if every else None)
 
     @property
     def layer_map(self) -> tuple[tuple[int, Layer], ...]:
@@ -135,18 +165,36 @@ class ModelSpec:
         return tuple(runs)
 
     @property
-    def attention_counts(self) -> Counter[Attention]:
-        """How many layers each distinct attention has; sums over layers are quick over it."""
-        return Counter(layer.attention for layer in self.layers)
+    def layer_counts(self) -> Counter[Layer]:
+        """How many of each distinct layer there are; sums over layers are quick over it."""
+        return Counter(self.active_layers)
+
+    @property
+    def kept(self) -> Counter[Kept]:
+        """How many layers keep each distinct part of state."""
+        parts: Counter[Kept] = Counter()
+        for layer, count in self.layer_counts.items():
+            for part in layer.state:
+                parts[part] += count
+        return parts
+
+    @property
+    def experts(self) -> tuple[MoeFeedForward, ...]:
+        """The mixtures of experts, one a layer that has one."""
+        return tuple(part for layer in self.layers for part in layer.feed_forwards if isinstance(part, MoeFeedForward))
 
 
-def build_spec(raw: Mapping[str, Any], *, counted_in_files: bool = False) -> ModelSpec:
+def build_spec(
+    raw: Mapping[str, Any], *, counted_in_files: bool = False, encoder_tokens: int | None = None
+) -> ModelSpec:
     """Builds the model that a config.json describes.
 
     Args:
         raw: the keys of config.json.
         counted_in_files: whether weight headers are at hand; without them a class that is not in the table is
             refused, since its biases and norms, and so its parameters, would be a guess.
+        encoder_tokens: tokens of the encoder, or of the images, that cross attention keeps. None is as many as the
+            class always has; where only the input tells, parameters count but asking for the state is an error.
 
     Raises:
         MalformedModelError: keys missing, sizes that cannot be, heads that do not divide.
@@ -157,35 +205,74 @@ def build_spec(raw: Mapping[str, Any], *, counted_in_files: bool = False) -> Mod
     >>> spec.parameters, spec.non_embedding_parameters
     (8030261248, 6979588096)
     """
-    config = read_config(raw)
+    text = text_model(raw)
+    config = read_config(text.raw)
     if not (config.known or counted_in_files):
         raise UnknownArchitectureError(_unknown_class(config))
+    if encoder_tokens is not None:
+        config = replace(config, raw={**config.raw, ENCODER_TOKENS: encoder_tokens})
     hidden, family = config.size("hidden"), config.family
     norm = NORMS[family.norm] * hidden
     vocab = _vocab(config)
     _refuse_other_embedding_width(config, hidden)
-    around = _layer_norms(config) * norm
-    layers = tuple(
-        Layer(attention, feed_forward, around)
-        for attention, feed_forward in zip(attention_layers(config), feed_forward_layers(config), strict=True)
-    )
-    final = config.flag("do_layer_norm_before", default=True)
-    context = config.optional_size("context")
+    layers = read_layers(config)
+    draft, draft_parameters = read_draft(config, layers)
+    final = family.final_norm and config.flag("do_layer_norm_before", default=True)
+    towers, unknown = _towers(raw, text, config)
+    extra, table = MODEL_EXTRAS.get(family.extras), TABLES.get(family.extras)
     return ModelSpec(
-        model_type=config.model_type,
+        model_type=text.outer or config.model_type,
         known_class=config.known,
         layers=layers,
         hidden=hidden,
         vocab=vocab,
-        tied=config.flag("tie_word_embeddings", default=family.tied),
+        tied=_tied(config),
         position_parameters=0 if family.positions is None else (config.size("context") + family.positions) * hidden,
+        table_parameters=table(config) if table else 0,
         head_bias_parameters=vocab * config.trait(family.head_bias),
         other_norm_parameters=(final + family.embedding_norm) * norm,
-        mtp_layers=_mtp_layers(config),
-        max_context=context,
+        other_parameters=extra(config) if extra else 0,
+        max_context=config.optional_size("context"),
         dtype=config.dtype(),
-        quantization=_quantization(raw),
+        quantization=_quantization(text.raw),
+        towers=towers,
+        unknown_towers=unknown,
+        draft=draft,
+        draft_parameters=draft_parameters,
+        assumptions=_assumptions(text, config),
     )
+
+
+def _towers(raw: Mapping[str, Any], text: TextModel, config: Config) -> tuple[tuple[Tower, ...], str]:
+    """What stands beside the decoder, and the class of a multimodal model of which that is not known."""
+    encoder = ENCODERS.get(config.model_type)
+    if encoder:
+        return encoder(raw), ""
+    if not text.outer:
+        return (), ""
+    wrapper = find_wrapper(text.outer)
+    return (wrapper(raw, config.size("hidden")), "") if wrapper else ((), text.outer)
+
+
+def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
+    """What the file leaves to its class, or its class decides against it, a line each."""
+    lines = []
+    if text.completed:
+        said = ", ".join(f"{key} {text.raw[key]}" for key in text.completed)
+        lines.append(f"its nested text model leaves these to its class {quoted(config.model_type)}: {said}")
+    if config.trait_value("always_tied") and config.raw.get("tie_word_embeddings") is False:
+        head = f"{_vocab(config) * config.size('hidden'):,}"
+        lines.append(
+            "tie_word_embeddings is false, but its class ties all the same: weight files may hold a head "
+            f"of {head} parameters more"
+        )
+    return tuple(lines)
+
+
+def _tied(config: Config) -> bool:
+    """Whether input and output embedding are one: as the class insists, else as the file says, else the default."""
+    stated = config.flag("tie_word_embeddings", default=config.family.tied)
+    return True if config.trait_value("always_tied") else stated
 
 
 def _vocab(config: Config) -> int:
@@ -199,21 +286,6 @@ def _vocab(config: Config) -> int:
         msg = f"{config.key_of('vocab')} is {vocab}, less than vocab_size {plain}"
         raise MalformedModelError(msg)
     return vocab
-
-
-def _layer_norms(config: Config) -> int:
-    """Norms of width h in a layer."""
-    family = config.family
-    if config.flag("new_decoder_architecture"):  # falcon 40B and 180B: one for attention, one for the feed-forward
-        return config.size("num_ln_in_parallel_attn", 2)
-    if family.single_norm_key and config.flag(family.single_norm_key):
-        return 1
-    return family.layer_norms
-
-
-def _mtp_layers(config: Config) -> int:
-    """Multi-token-prediction layers that the files hold beyond the decoder's."""
-    return config.size("mtp_layers", 0, least=0) * config.size("mtp_transformer_layers", 1, least=0)
 
 
 def _quantization(raw: Mapping[str, Any]) -> str | None:

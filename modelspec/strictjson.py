@@ -104,3 +104,9 @@ def _what_instead(data: bytes, error: ValueError) -> str:
     if not isinstance(error, json.JSONDecodeError):  # int() takes no more digits than sys.get_int_max_str_digits()
         return "a number in it has thousands of digits"
     return str(error).partition("\n")[0]
+
+
+def short(value: object) -> str:
+    """A value as an error shows it: on one line and not longer than a line bears."""
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 40 else text[:37] + "..."  # noqa: PLR2004

@@ -25,3 +25,13 @@ def causal_pairs(tokens: float, window: int | None = None) -> float:
     if window is None or tokens <= window:
         return tokens * tokens / 2
     return tokens * window - window * window / 2
+
+
+def chunked_pairs(tokens: float, chunk: int) -> float:
+    """Query-key pairs of causal attention inside chunks of C tokens: (n / C) C^2 / 2, in the n^2/2 form. [pairs]
+
+    >>> chunked_pairs(16384, 8192) / causal_pairs(8192)
+    2.0
+    """
+    whole, rest = divmod(tokens, chunk)
+    return whole * chunk * chunk / 2 + rest * rest / 2

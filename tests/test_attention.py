@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from roofcast.modelspec.attention import KINDS, GroupedAttention, LatentAttention
+from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.kinds import KINDS
+from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.work import causal_pairs, matmul_flops
 
 LLAMA_8B = GroupedAttention(query_heads=32, kv_heads=8, head_dim=128, value_head_dim=128)
@@ -16,8 +18,9 @@ DEEPSEEK_V2_LITE = LatentAttention(16, 512, None, 128, 64, 128)
 
 
 def test_kinds_lists_every_kind_once() -> None:
-    """The register that laws run over holds the kinds there are."""
-    assert {"grouped": GroupedAttention, "latent": LatentAttention} == KINDS
+    """No class stands in two rows, and any class may have plain attention."""
+    assert len({kind.cls for kind in KINDS.values()}) == len(KINDS)
+    assert [name for name, kind in KINDS.items() if kind.default] == ["grouped"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_value_heads_may_be_narrower() -> None:
     narrow = GroupedAttention(64, 8, 192, 128)
 
     assert narrow.elements_per_token == 8 * 192 + 8 * 128
-    assert narrow.shard(4) == 2 * 192 + 2 * 128
+    assert narrow.state[0].shard(4) == 2 * 192 + 2 * 128
     assert narrow.parameters(4096) == 4096 * (64 * 192 + 8 * 192 + 8 * 128) + 64 * 128 * 4096
     assert narrow.prefill_flops(1024) == 2 * (1024 * 1024 / 2) * 64 * (192 + 128)
 
@@ -169,13 +172,13 @@ def test_a_window_bounds_prefill() -> None:
 @pytest.mark.parametrize(("tp", "elements"), [(1, 2048), (2, 1024), (4, 512), (8, 256), (16, 256), (3, 768), (64, 256)])
 def test_kv_heads_split_and_then_replicate(tp: int, elements: int) -> None:
     """A device holds its share of the 8 KV heads, rounded up, and never less than one head."""
-    assert LLAMA_8B.shard(tp) == elements
+    assert LLAMA_8B.state[0].shard(tp) == elements
 
 
 @pytest.mark.parametrize("tp", [1, 2, 8, 128])
 def test_a_latent_replicates(tp: int) -> None:
     """One latent serves all heads: every device holds all of it."""
-    assert DEEPSEEK_V2.shard(tp) == 576
+    assert DEEPSEEK_V2.state[0].shard(tp) == 576
 
 
 def test_published_kv_heads() -> None:

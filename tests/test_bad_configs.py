@@ -143,9 +143,7 @@ def test_layer_types_has_one_entry_a_layer(value: object) -> None:
     assert_malformed({**LLAMA, "layer_types": value}, "layer_types")
 
 
-@pytest.mark.parametrize(
-    "kind", ["linear_attention", "chunked_attention", "mamba", "Full_Attention", "", 1, None, ["full_attention"], NAN]
-)
+@pytest.mark.parametrize("kind", ["linear", "chunk", "Full_Attention", "", 1, None, ["full_attention"], NAN])
 def test_an_unknown_kind_of_layer_is_not_understood(kind: object) -> None:
     """A kind that is not in the table is refused as unknown, with the key and the kind."""
     error = refusal({**LLAMA, "layer_types": ["full_attention"] * 3 + [kind]})
@@ -157,9 +155,20 @@ def test_an_unknown_kind_of_layer_is_not_understood(kind: object) -> None:
     assert is_one_line(str(error))
 
 
+@pytest.mark.parametrize("kind", ["linear_attention", "chunked_attention", "mamba", "conv", "hybrid", "moe", "mlp"])
+def test_a_kind_of_layer_that_the_class_has_not_is_refused(kind: str) -> None:
+    """A kind of layer that roofcast knows is still none of Llama's."""
+    error = refusal({**LLAMA, "layer_types": ["full_attention"] * 3 + [kind]})
+
+    assert isinstance(error, UnknownArchitectureError)
+    assert "'llama' has no such" in str(error)
+    assert is_one_line(str(error))
+
+
 def test_sliding_layers_need_a_window() -> None:
     """Layers that slide without a width are broken."""
-    assert_malformed({**LLAMA, "layer_types": ["sliding_attention"] * 4}, "sliding_window")
+    olmo = {**LLAMA, "model_type": "olmo3", "sliding_window": None}
+    assert_malformed({**olmo, "layer_types": ["sliding_attention"] * 4}, "sliding_window")
 
 
 @pytest.mark.parametrize("value", [3, "0", True, 1.5, {"0": 1}, ["1"], [0.5], [None], [[0]], [-1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,13 +52,13 @@ def test_vocab_and_context_may_differ_between_aliases() -> None:
 @pytest.mark.parametrize(("fact", "keys"), ALIASES.items())
 def test_every_alias_is_read_and_understood(fact: str, keys: tuple[str, ...]) -> None:
     """A fact is found under each of its names, whichever the file has, and null is as if it had none."""
-    model_type = "minicpm" if fact == "experts" else "llama"  # a class that has experts but need not
+    empty = read_config({"model_type": "llama"})
     for key in keys:
-        config = read_config({"model_type": model_type, key: 7})
+        config = replace(empty, raw={key: 7})
         assert config.value(fact) == 7
         assert config.key_of(fact) == key
         assert key in UNDERSTOOD
-        assert read_config({"model_type": model_type, key: None}).value(fact) is None
+        assert replace(empty, raw={key: None}).value(fact) is None
 
 
 def test_no_alias_names_two_facts() -> None:
@@ -76,7 +77,7 @@ def test_heads_need_not_divide_where_their_size_is_given() -> None:
     """With head_dim the width of attention is its own: 5 heads of 16 beside 64."""
     spec = build_spec({**LLAMA, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 16})
 
-    assert spec.layers[0].attention.parameters(64) == 2 * 64 * 80 + 2 * 64 * 16
+    assert spec.layers[0].mixers[0].parameters(64) == 2 * 64 * 80 + 2 * 64 * 16
 
 
 @pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
@@ -99,8 +100,6 @@ SHAPING = {
     "sliding_window_pattern": 6,
     "attention_chunk_size": 8192,
     "o_lora_rank": 1024,
-    "vision_config": {"depth": 1},
-    "text_config": {"hidden_size": 8},
     "layers_block_type": ["mamba"],
     "num_kv_shared_layers": 10,
     "compress_ratios": [4, 128],
@@ -150,6 +149,22 @@ def test_a_shaping_key_is_never_overlooked(model_type: str, key: str, value: obj
 def test_a_shaping_key_that_is_off_is_harmless(key: str, value: object) -> None:
     """Files carry keys of features that they switch off."""
     assert build_spec({**LLAMA, key: value}) == build_spec(LLAMA)
+
+
+def test_a_tower_of_an_unknown_wrapper_is_not_counted_as_nothing() -> None:
+    """A text model with a vision tower that roofcast does not know is answered, but its total is not told."""
+    spec = build_spec({**LLAMA, "vision_config": {"depth": 1}})
+
+    assert spec.unknown_towers == "llama"
+    assert spec.layers == build_spec(LLAMA).layers
+
+
+def test_a_nested_model_of_an_unknown_class_is_refused() -> None:
+    """A block that names no class cannot be counted."""
+    assert isinstance(
+        refusal({**LLAMA, "model_type": "brand_new", "text_config": LLAMA | {"model_type": "x"}}),
+        UnknownArchitectureError,
+    )
 
 
 def test_clutter_is_harmless() -> None:

@@ -6,42 +6,53 @@ from typing import Any
 
 import pytest
 
-from roofcast.modelspec.attention import GroupedAttention, LatentAttention
+from roofcast.modelspec.attention import Attention, GroupedAttention
 from roofcast.modelspec.config import read_config
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
-from roofcast.modelspec.layers import attention_layers, feed_forward_layers
+from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
+from roofcast.modelspec.latent import LatentAttention
+from roofcast.modelspec.layers import read_layers
 from roofcast.modelspec.spec import build_spec
 from tests.model_configs import DEEPSEEK, FALCON, LLAMA, MISSING, QWEN_MOE, changed, refusal
 
 
+def attentions(config: dict[str, Any]) -> list[Attention]:
+    """Return the one mixer of every layer."""
+    return [layer.mixers[0] for layer in read_layers(read_config(config))]
+
+
+def feeds(config: dict[str, Any]) -> list[FeedForward]:
+    """Return the one feed-forward of every layer."""
+    return [layer.feed_forwards[0] for layer in read_layers(read_config(config))]
+
+
 def attention(config: dict[str, Any]) -> GroupedAttention:
     """Return the attention of the first layer, which must be grouped."""
-    first = attention_layers(read_config(config))[0]
+    first = attentions(config)[0]
     assert isinstance(first, GroupedAttention)
     return first
 
 
 def windows(**changes: Any) -> list[int | None]:
     """Return the window of each of the 4 layers of a small config."""
-    return [layer.window for layer in attention_layers(read_config(changed(LLAMA, **changes)))]
+    return [layer.window for layer in attentions(changed(LLAMA, **changes))]
 
 
 def sparse(config: dict[str, Any]) -> list[bool]:
     """Return which layers are mixtures of experts."""
-    return [isinstance(layer, MoeFeedForward) for layer in feed_forward_layers(read_config(config))]
+    return [isinstance(layer, MoeFeedForward) for layer in feeds(config)]
 
 
 def mixture(config: dict[str, Any]) -> MoeFeedForward:
     """Return the feed-forward of the last layer, which must be a mixture."""
-    last = feed_forward_layers(read_config(config))[-1]
+    last = feeds(config)[-1]
     assert isinstance(last, MoeFeedForward)
     return last
 
 
 def dense(config: dict[str, Any]) -> DenseFeedForward:
     """Return the feed-forward of the first layer, which must be dense."""
-    first = feed_forward_layers(read_config(config))[0]
+    first = feeds(config)[0]
     assert isinstance(first, DenseFeedForward)
     return first
 
@@ -149,7 +160,7 @@ def test_biases_of_attention(model_type: str, changes: dict[str, Any], qkv: bool
 def test_a_latent_rank_makes_it_mla() -> None:
     """What has kv_lora_rank is MLA, whatever its class is called, and its published KV heads are its query heads."""
     for config in (DEEPSEEK, {**DEEPSEEK, "model_type": "kimi_k2"}):
-        layers = attention_layers(read_config(config))
+        layers = attentions(config)
         assert set(layers) == {LatentAttention(4, 16, 24, 8, 4, 8)}
         assert len(layers) == 4
 
@@ -157,7 +168,7 @@ def test_a_latent_rank_makes_it_mla() -> None:
 @pytest.mark.parametrize(("value", "rank"), [(24, 24), (None, None), (MISSING, 1536)])
 def test_query_latent_may_be_null(value: object, rank: int | None) -> None:
     """Null is a plain query projection (V2-Lite); an absent key is the class's 1536."""
-    found = attention_layers(read_config(changed(DEEPSEEK, q_lora_rank=value)))[0]
+    found = attentions(changed(DEEPSEEK, q_lora_rank=value))[0]
 
     assert isinstance(found, LatentAttention)
     assert found.q_lora_rank == rank
@@ -165,7 +176,7 @@ def test_query_latent_may_be_null(value: object, rank: int | None) -> None:
 
 def test_bias_of_latent_attention() -> None:
     """attention_bias is read by MLA too."""
-    found = attention_layers(read_config({**DEEPSEEK, "attention_bias": True}))[0]
+    found = attentions({**DEEPSEEK, "attention_bias": True})[0]
 
     assert isinstance(found, LatentAttention)
     assert found.bias
@@ -236,15 +247,15 @@ def test_which_layers_of_an_unknown_class_slide_is_not_guessed() -> None:
     assert isinstance(error, UnknownArchitectureError)
     assert "sliding_window" in str(error)
     spec = build_spec({**config, "layer_types": ["sliding_attention"] * 4}, counted_in_files=True)
-    assert {layer.attention.window for layer in spec.layers} == {32}
+    assert {layer.mixers[0].window for layer in spec.layers} == {32}
 
 
 def test_layers_of_two_kinds_are_told_apart() -> None:
     """Runs of equal layers make the map, in order."""
     spec = build_spec({**LLAMA, "model_type": "qwen2", **QWEN2, "max_window_layers": 3})
 
-    assert [(count, layer.attention.window) for count, layer in spec.layer_map] == [(3, None), (1, 32)]
-    assert sorted(spec.attention_counts.values()) == [1, 3]
+    assert [(count, layer.mixers[0].window) for count, layer in spec.layer_map] == [(3, None), (1, 32)]
+    assert sorted(spec.layer_counts.values()) == [1, 3]
     assert spec.attention_label == "GQA"
 
 

@@ -127,8 +127,8 @@ def test_v2_lite_with_and_without_its_null() -> None:
 def test_cache_of_a_token(name: str, label: str, layers: int, heads: tuple[int, int], kib: float) -> None:
     """KiB a token in 16 bits, over all layers."""
     spec = catalogued(name)
-    elements = sum(attention.elements_per_token * count for attention, count in spec.attention_counts.items())
-    first = spec.layers[0].attention
+    elements = sum(part.elements * count for part, count in spec.kept.items())
+    first = spec.layers[0].mixers[0]
 
     assert spec.attention_label == label
     assert len(spec.layers) == layers
@@ -139,7 +139,7 @@ def test_cache_of_a_token(name: str, label: str, layers: int, heads: tuple[int, 
 def test_latent_against_grouped_cache_of_whole_models() -> None:
     """DeepSeek-V2 keeps 82 % less a token than DeepSeek 67B at equal precision."""
     models = [catalogued(name) for name in ("deepseek-v2", "deepseek-llm-67b")]
-    sizes = [sum(layer.attention.elements_per_token for layer in spec.layers) for spec in models]
+    sizes = [sum(part.elements * count for part, count in spec.kept.items()) for spec in models]
 
     assert sizes == [60 * 576, 95 * 2048]
     assert round(100 * (1 - sizes[0] / sizes[1])) == 82

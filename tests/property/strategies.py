@@ -1,14 +1,27 @@
-"""What laws are checked over: attention and feed-forward kinds, and configs of the kinds that are answered."""
+"""What laws are checked over: every attention and feed-forward kind, whole models, and configs that are answered."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import strategies as st
 
-from roofcast.modelspec.attention import GroupedAttention, LatentAttention
+from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.cca import ConvolutionalAttention
+from roofcast.modelspec.compressed import KINDS_BY_RATIO, CompressedAttention
+from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
+from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.keys import INERT, UNDERSTOOD
+from roofcast.modelspec.latent import LatentAttention
+from roofcast.modelspec.layers import Layer
+from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
+from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
+from roofcast.modelspec.spec import ModelSpec
+from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
+from roofcast.modelspec.state import CACHE, FP32, MODEL, Kept
+from roofcast.modelspec.towers import Tower
 from tests.model_configs import DEEPSEEK, FALCON, LLAMA, MISSING, QWEN_MOE
 
 if TYPE_CHECKING:
@@ -18,24 +31,96 @@ if TYPE_CHECKING:
     from roofcast.modelspec.ffn import FeedForward
 
 SIZES: Final = st.integers(1, 512)
+FEW: Final = st.integers(1, 16)
 TOKENS: Final = st.integers(0, 1 << 20)
 WINDOWS: Final = st.none() | st.integers(1, 1 << 17)
+WEIGHTS: Final = st.integers(0, 512)  # of norms, gates and the like
+STATE_FORMATS: Final = st.sampled_from((FP32, MODEL))
+
+KEPT: Final = st.builds(
+    Kept,
+    heads=st.integers(1, 128),
+    width=SIZES,
+    per=st.integers(1, 128),
+    cap=WINDOWS,
+    fixed=st.booleans(),
+    format=st.sampled_from((CACHE, MODEL, FP32)),
+)
+INDEX: Final = st.builds(
+    Indexer,
+    heads=FEW,
+    head_dim=SIZES,
+    selected=SIZES,
+    query_width=WEIGHTS,
+    norm_parameters=WEIGHTS,
+    weighted=st.booleans(),
+)
 
 
 @st.composite
 def grouped(draw: st.DrawFn) -> GroupedAttention:
     """MHA, GQA or MQA with any sizes whose heads divide."""
-    kv_heads, share = draw(st.integers(1, 32)), draw(st.integers(1, 16))
+    kv_heads, share, window = draw(st.integers(1, 32)), draw(FEW), draw(WINDOWS)
     return GroupedAttention(
         query_heads=kv_heads * share,
         kv_heads=kv_heads,
         head_dim=draw(SIZES),
         value_head_dim=draw(SIZES),
-        window=draw(WINDOWS),
+        window=window,
         qkv_bias=draw(st.booleans()),
         output_bias=draw(st.booleans()),
-        qk_norm_parameters=draw(st.integers(0, 512)),
+        qk_norm_parameters=draw(WEIGHTS),
+        stores=draw(st.booleans()),
+        value_projection=draw(st.booleans()),
+        doubled_query=draw(st.booleans()),
+        extra_parameters=draw(WEIGHTS),
+        index=draw(st.none() | INDEX),
+        chunked=window is not None and draw(st.booleans()),
     )
+
+
+def full(attention: GroupedAttention) -> GroupedAttention:
+    """Return the same heads with keys and values of their own for all of the context, and nothing else."""
+    return replace(attention, window=None, chunked=False, index=None, stores=True, value_projection=True)
+
+
+@st.composite
+def grouped_sizes(draw: st.DrawFn) -> tuple[int, int]:
+    """Heads that others divide: how many there are, and how many share."""
+    few, share = draw(FEW), draw(FEW)
+    return few * share, few
+
+
+@st.composite
+def gated_delta(draw: st.DrawFn) -> GatedDeltaNet:
+    """Gated DeltaNet whose key heads divide its value heads."""
+    value_heads, key_heads = draw(grouped_sizes())
+    return GatedDeltaNet(key_heads, value_heads, draw(SIZES), draw(SIZES), draw(FEW), draw(STATE_FORMATS))
+
+
+@st.composite
+def mamba2(draw: st.DrawFn) -> Mamba2:
+    """Mamba-2 whose groups divide its heads."""
+    heads, groups = draw(grouped_sizes())
+    switches = draw(st.tuples(*[st.booleans()] * 4))
+    return Mamba2(heads, draw(SIZES), draw(SIZES), groups, draw(FEW), *switches, draw(STATE_FORMATS))
+
+
+@st.composite
+def cca(draw: st.DrawFn) -> ConvolutionalAttention:
+    """Convolved GQA whose heads divide."""
+    query_heads, kv_heads = draw(grouped_sizes())
+    return ConvolutionalAttention(
+        query_heads, kv_heads, draw(SIZES), draw(FEW), draw(FEW), draw(SIZES), draw(st.booleans())
+    )
+
+
+@st.composite
+def rwkv(draw: st.DrawFn) -> Rwkv:
+    """RWKV of every generation; that of channels has heads of one."""
+    generation, heads = draw(st.sampled_from(sorted(GENERATIONS))), draw(FEW)
+    size = 1 if generation == CHANNELS else draw(st.integers(1, 64))
+    return Rwkv(generation, draw(SIZES), heads * size, size, draw(STATE_FORMATS))
 
 
 LATENT: Final = st.builds(
@@ -48,9 +133,39 @@ LATENT: Final = st.builds(
     value_head_dim=SIZES,
     bias=st.booleans(),
     window=WINDOWS,
+    index=st.none() | INDEX,
+    selected=st.none() | SIZES,
+    extra_parameters=WEIGHTS,
+)
+COMPRESSED: Final = st.builds(
+    CompressedAttention,
+    query_heads=st.integers(1, 128),
+    head_dim=SIZES,
+    q_lora_rank=SIZES,
+    output_groups=FEW,
+    output_rank=SIZES,
+    sliding_window=SIZES,
+    ratio=st.sampled_from(sorted(KINDS_BY_RATIO)),
+    index_heads=FEW,
+    index_head_dim=SIZES,
+    index_selected=SIZES,
 )
 # every name of KINDS has its strategy; a test holds the two against each other
-ATTENTION_KINDS: Final[dict[str, SearchStrategy[Any]]] = {"grouped": grouped(), "latent": LATENT}
+ATTENTION_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
+    "compressed": COMPRESSED,
+    "latent": LATENT,
+    "cca": cca(),
+    "cross": st.builds(CrossAttention, grouped().map(full), encoder_tokens=WEIGHTS, gate_parameters=WEIGHTS),
+    "grouped": grouped(),
+    "gated_delta": gated_delta(),
+    "kimi_delta": st.builds(KimiDelta, FEW, SIZES, FEW, st.booleans(), st.booleans(), STATE_FORMATS),
+    "mamba2": mamba2(),
+    "mamba1": st.builds(Mamba1, SIZES, FEW, FEW, FEW, st.booleans(), st.booleans(), st.booleans(), STATE_FORMATS),
+    "mlstm": st.builds(MLstm, FEW, SIZES, SIZES, st.booleans(), STATE_FORMATS),
+    "rwkv": rwkv(),
+    "lightning": st.builds(LightningAttention, FEW, SIZES, STATE_FORMATS),
+    "short_conv": st.builds(ShortConvolution, SIZES, FEW, st.booleans()),
+}
 ATTENTION: Final[SearchStrategy[Attention]] = st.one_of(*ATTENTION_KINDS.values())
 
 DENSE: Final = st.builds(
@@ -60,19 +175,66 @@ DENSE: Final = st.builds(
 
 @st.composite
 def moe(draw: st.DrawFn) -> MoeFeedForward:
-    """A mixture of experts of one width, with or without what all tokens share."""
-    expert, experts = draw(DENSE), draw(st.integers(1, 64))
+    """A mixture of experts of one width, with or without what all tokens share, identity experts or a narrow stream."""
+    experts = draw(st.integers(1, 64))
     return MoeFeedForward(
-        expert=expert,
+        expert=draw(DENSE),
         experts=experts,
         top_k=draw(st.integers(1, experts)),
-        shared=draw(st.none() | DENSE.filter(lambda ffn: ffn.bias == expert.bias)),
+        shared=draw(st.none() | DENSE),
         shared_gate=draw(st.booleans()),
         router_bias=draw(st.sampled_from((0, experts))),
+        outer=draw(st.none() | SIZES),
+        idle=draw(st.just(0) | FEW),
+        router_parameters=draw(st.none() | WEIGHTS),
     )
 
 
 FEED_FORWARD: Final[SearchStrategy[FeedForward]] = st.one_of(DENSE, moe())
+
+TOWERS: Final = ("vision", "vision projector", "audio", "audio projector", "talker", "encoder")
+LAYERS: Final = st.builds(
+    Layer,
+    mixers=st.lists(ATTENTION, max_size=2).map(tuple),
+    feed_forwards=st.lists(FEED_FORWARD, max_size=2).map(tuple),
+    norm_parameters=WEIGHTS,
+    other_parameters=WEIGHTS,
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> ModelSpec:
+    """A whole model: any mixture of layers, some of them again and again, with towers and layers of prediction."""
+    kinds = draw(st.lists(LAYERS, min_size=1, max_size=3))
+    towers = draw(st.lists(st.sampled_from(TOWERS), unique=True, max_size=2))
+    draft = draw(st.lists(st.sampled_from(kinds), max_size=2))
+    return ModelSpec(
+        model_type=draw(st.text(max_size=5)),
+        known_class=draw(st.booleans()),
+        layers=tuple(draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=8))),
+        hidden=draw(SIZES),
+        vocab=draw(SIZES),
+        tied=draw(st.booleans()),
+        position_parameters=draw(WEIGHTS),
+        head_bias_parameters=draw(WEIGHTS),
+        other_norm_parameters=draw(WEIGHTS),
+        other_parameters=draw(WEIGHTS),
+        max_context=draw(st.none() | SIZES),
+        dtype=draw(st.sampled_from((None, "bf16", "fp32"))),
+        quantization=draw(st.none() | st.text(max_size=5)),
+        towers=tuple(Tower(name, draw(WEIGHTS)) for name in towers),
+        unknown_towers=draw(st.text(max_size=3)),
+        draft=tuple(draft),
+        draft_parameters=sum(map(_size, draft)),
+        drafting=draw(st.booleans()),
+        assumptions=tuple(draw(st.lists(st.text(max_size=5), max_size=2))),
+    )
+
+
+def _size(layer: Layer) -> int:
+    """Parameters of a layer in the narrowest stream: at least its experts'."""
+    return layer.parameters(1)
+
 
 COUNTS: Final = st.integers(1, 6)
 HEADS: Final = st.sampled_from(((1, 1), (2, 1), (4, 2), (8, 8), (12, 3)))

@@ -1,0 +1,90 @@
+"""Compressed convolutional attention (CCA): GQA whose queries and keys pass short convolutions first (ZAYA)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from roofcast.modelspec.state import Kept, fixed, per_token
+from roofcast.modelspec.work import causal_pairs
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionalAttention:
+    """GQA over convolved queries and keys; half of a value comes from the token before.
+
+    Args:
+        query_heads, kv_heads, head_dim: of the attention.
+        depthwise, grouped: widths of the two convolutions, in tokens.
+        hidden: width of the residual stream.
+        bias: whether the projections have biases.
+    """
+
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    depthwise: int
+    grouped: int
+    hidden: int
+    bias: bool = False
+
+    @property
+    def label(self) -> str:
+        """CCA."""
+        return "CCA"
+
+    @property
+    def published_kv_heads(self) -> int:
+        """KV heads as the config states them."""
+        return self.kv_heads
+
+    @property
+    def window(self) -> int | None:
+        """It sees all."""
+        return None
+
+    @property
+    def state(self) -> tuple[Kept, ...]:
+        """Keys and values of every token; the convolutions' inputs, (n_q + n_kv) d of their tokens; one hidden vector."""
+        behind = self.depthwise - 1 + self.grouped - 1
+        return (
+            per_token(self.kv_heads, 2 * self.head_dim),
+            fixed(1, (self.query_heads + self.kv_heads) * self.head_dim * behind),
+            fixed(1, self.hidden),
+        )
+
+    def parameters(self, hidden: int) -> int:
+        """Projections, a depthwise and a grouped convolution with biases over the queries and keys, temperatures.
+
+        h n_q d + h n_kv 2 d + n_q d h + c (k_1 + 1) + c (d k_2 + 1) + n_kv with c = (n_q + n_kv) d. [parameter]
+        """
+        channels = (self.query_heads + self.kv_heads) * self.head_dim
+        output = self.query_heads * self.head_dim
+        qkv = channels + self.kv_heads * self.head_dim
+        convolutions = channels * (self.depthwise + 1) + channels * (self.head_dim * self.grouped + 1)
+        biases = (qkv + hidden) * self.bias
+        return hidden * qkv + output * hidden + convolutions + self.kv_heads + biases
+
+    def prefill_flops(self, tokens: float) -> float:
+        """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""
+        return 4 * causal_pairs(tokens) * self.query_heads * self.head_dim
+
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the heads."""
+        return self.query_heads % tp == 0 and (self.kv_heads % tp == 0 or tp % self.kv_heads == 0)
+
+    @classmethod
+    def read(cls, config: Config) -> Self:
+        """As `cca_time0` and `cca_time1` say."""
+        return cls(
+            query_heads=config.size("query_heads"),
+            kv_heads=config.size("kv_heads"),
+            head_dim=config.size("head_dim"),
+            depthwise=config.size("cca_time0"),
+            grouped=config.size("cca_time1"),
+            hidden=config.size("hidden"),
+            bias=config.flag("attention_bias"),
+        )

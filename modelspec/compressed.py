@@ -1,0 +1,162 @@
+"""Attention over compressed tokens: one entry stands for many, beside a sliding window of plain ones (DeepSeek-V4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.state import MODEL, Kept, fixed, per_token
+from roofcast.modelspec.work import causal_pairs
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.config import Config
+
+OVERLAPPING: int = 4  # the ratio whose blocks overlap, and whose entries an index selects
+KINDS_BY_RATIO = {0: "SWA", OVERLAPPING: "CSA", 128: "HCA"}
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedAttention:
+    """Queries see a window of single tokens and, farther back, entries that stand for `ratio` tokens each.
+
+    One vector of head_dim serves as key and as value, for all heads.
+
+    Args:
+        query_heads, head_dim: of Q.
+        q_lora_rank: width of the query latent.
+        output_groups, output_rank: of the grouped output projection.
+        sliding_window: tokens kept one by one. [token]
+        ratio: tokens an entry stands for: 0 is none, 4 compressed sparse (CSA), 128 heavily compressed (HCA).
+        index_heads, index_head_dim, index_selected: of the index over the entries of ratio 4.
+    """
+
+    query_heads: int
+    head_dim: int
+    q_lora_rank: int
+    output_groups: int
+    output_rank: int
+    sliding_window: int
+    ratio: int
+    index_heads: int
+    index_head_dim: int
+    index_selected: int
+
+    @property
+    def label(self) -> str:
+        """CSA, HCA or, without compression, SWA."""
+        return KINDS_BY_RATIO[self.ratio]
+
+    @property
+    def published_kv_heads(self) -> int:
+        """One vector for all heads."""
+        return 1
+
+    @property
+    def window(self) -> int | None:
+        """The window bounds what is seen only where nothing is compressed. [token]"""
+        return None if self.ratio else self.sliding_window
+
+    @property
+    def indexed(self) -> bool:
+        """Whether an index selects entries."""
+        return self.ratio == OVERLAPPING
+
+    @property
+    def state(self) -> tuple[Kept, ...]:
+        """Window, compressed entries and the tokens that wait to be compressed.
+
+        W - 1 single tokens of d (the token that a step adds is the W-th), twice d without compression, where the
+        reference implementation keeps key and value apart though they are equal; floor(T / r) entries of d, and of
+        d_index under an index; waiting: 2 r (d + d_index) for overlapping blocks of ratio 4, and up to r - 1 tokens
+        of 2 d (values and gates) for ratio 128.
+
+        Source: DeepSeek-V4 technical report, section on compressed attention; its reference implementation keeps
+        these tensors.
+
+        >>> [part.elements for part in CompressedAttention(64, 512, 1024, 8, 1024, 128, 4, 64, 128, 512).state]
+        [512, 640, 5120]
+        """
+        width = self.head_dim + self.index_head_dim * self.indexed
+        window = per_token(1, self.head_dim * (1 if self.ratio else 2), self.sliding_window - 1)
+        entries = per_token(1, width, per=self.ratio) if self.ratio else None
+        waiting = fixed(1, 2 * self.ratio * width) if self.indexed else None
+        if self.ratio and not self.indexed:
+            waiting = Kept(1, 2 * self.head_dim, cap=self.ratio - 1, format=MODEL)
+        return tuple(part for part in (window, entries, waiting) if part)
+
+    def parameters(self, hidden: int) -> int:
+        """Projections of queries, of the shared key-value vector, output groups, sinks, compressor and index.
+
+        h r_q + r_q + r_q n d  +  h d + d  +  n d r_o + g r_o h  +  n, and with c = 2 for overlapping blocks, else 1:
+        a compressor of 2 h c d + r c d + d; the index has a compressor of its own width and r_q n_i d_i + h n_i.
+        [parameter]
+        """
+        rank, width = self.q_lora_rank, self.query_heads * self.head_dim
+        query = hidden * rank + rank + rank * width
+        shared = hidden * self.head_dim + self.head_dim
+        output = width * self.output_rank + self.output_groups * self.output_rank * hidden
+        return query + shared + output + self.query_heads + self._compressors(hidden)
+
+    def _compressors(self, hidden: int) -> int:
+        if not self.ratio:
+            return 0
+        copies = 2 if self.indexed else 1
+        own = _compressor(hidden, self.head_dim, copies, self.ratio)
+        if not self.indexed:
+            return own
+        queries = self.q_lora_rank * self.index_heads * self.index_head_dim
+        return own + _compressor(hidden, self.index_head_dim, copies, self.ratio) + queries + hidden * self.index_heads
+
+    def prefill_flops(self, tokens: float) -> float:
+        """FLOP of scores and values: over the window, and over the entries, or those that the index selects. [FLOP]"""
+        pairs = causal_pairs(tokens, self.sliding_window)
+        index = 0.0
+        if self.ratio:
+            selected = self.index_selected * self.ratio if self.indexed else None
+            pairs += causal_pairs(tokens, selected) / self.ratio
+            index = 2 * causal_pairs(tokens) / self.ratio * self.index_heads * self.index_head_dim * self.indexed
+        return 4 * pairs * self.query_heads * self.head_dim + index
+
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the query heads."""
+        return self.query_heads % tp == 0
+
+    @classmethod
+    def read(cls, config: Config, layer: int) -> Self:
+        """One layer's, by its entry in `compress_ratios`, or by its name in `layer_types`.
+
+        Raises:
+            UnknownArchitectureError: a ratio that is not understood.
+        """
+        return cls(
+            query_heads=config.size("query_heads"),
+            head_dim=config.size("head_dim"),
+            q_lora_rank=config.size("q_lora_rank"),
+            output_groups=config.size("o_groups"),
+            output_rank=config.size("o_lora_rank"),
+            sliding_window=config.size("window"),
+            ratio=_ratio(config, layer),
+            index_heads=config.size("index_n_heads"),
+            index_head_dim=config.size("index_head_dim"),
+            index_selected=config.size("index_topk"),
+        )
+
+
+def _compressor(hidden: int, width: int, copies: int, ratio: int) -> int:
+    """Two projections (values, gates), a bias for each position of a block, a norm."""
+    return 2 * hidden * copies * width + ratio * copies * width + width
+
+
+def _ratio(config: Config, layer: int) -> int:
+    """Tokens that one entry of a layer stands for."""
+    ratios = config.raw.get("compress_ratios")
+    if not isinstance(ratios, list) or layer >= len(ratios):
+        length = f"{len(ratios)} entries" if isinstance(ratios, list) else "no list"
+        msg = f"compress_ratios is {length}; it must list one for each layer, layer {layer} included"
+        raise MalformedModelError(msg)
+    ratio = ratios[layer]
+    if type(ratio) is not int or ratio not in KINDS_BY_RATIO:
+        msg = f"compress_ratios has {str(ratio)[:40]!r}, which roofcast does not understand; it knows 0, 4, 128"
+        raise UnknownArchitectureError(msg)
+    return ratio

@@ -1,0 +1,90 @@
+"""Attention to an encoder's output: its keys and values are made once and stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.modelspec.errors import UndeterminedModelError
+from roofcast.modelspec.state import CACHE, Kept, fixed
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.attention import GroupedAttention
+
+
+@dataclass(frozen=True, slots=True)
+class CrossAttention:
+    """Attention of a decoder to the tokens of an encoder, or of an image.
+
+    Args:
+        geometry: heads, widths, biases and norms.
+        encoder_tokens: tokens of the other side that the state is counted for; 0 is none (a prompt of text alone),
+            None where only the input tells.
+        gate_parameters: of the gates around it.
+    """
+
+    geometry: GroupedAttention
+    encoder_tokens: int | None
+    gate_parameters: int = 0
+
+    @property
+    def label(self) -> str:
+        """Cross attention."""
+        return "cross"
+
+    @property
+    def query_heads(self) -> int:
+        """Heads of Q."""
+        return self.geometry.query_heads
+
+    @property
+    def published_kv_heads(self) -> int:
+        """KV heads as the config states them."""
+        return self.geometry.kv_heads
+
+    @property
+    def window(self) -> int | None:
+        """It sees all of the encoder's tokens."""
+        return None
+
+    @property
+    def state(self) -> tuple[Kept, ...]:
+        """Keys and values of every encoder token, from the first decoded token on: E n_kv (d_k + d_v) elements.
+
+        Raises:
+            UndeterminedModelError: nothing says how many there are.
+
+        >>> from roofcast.modelspec.attention import GroupedAttention
+        >>> CrossAttention(GroupedAttention(6, 6, 64, 64), 1500).state[0].elements  # a decoder layer of Whisper-tiny
+        1152000
+        """
+        one, tokens = self.geometry, self._tokens()
+        if not tokens:
+            return ()
+        return (fixed(one.kv_heads, tokens * (one.head_dim + one.value_head_dim), CACHE),)
+
+    def parameters(self, hidden: int) -> int:
+        """Weights of Q, K, V and output as in self-attention, and the gates. [parameter]"""
+        return self.geometry.parameters(hidden) + self.gate_parameters
+
+    def prefill_flops(self, tokens: float) -> float:
+        """FLOP of Q K^T and P V: 2 n E n_q (d_k + d_v). [FLOP]
+
+        Raises:
+            UndeterminedModelError: as `state`.
+        """
+        one = self.geometry
+        return 2 * tokens * self._tokens() * one.query_heads * (one.head_dim + one.value_head_dim)
+
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the heads."""
+        return self.geometry.splits(tp)
+
+    def _tokens(self) -> int:
+        if self.encoder_tokens is None:
+            msg = (
+                "its decoder keeps keys and values of every encoder token, and no key says how many these are: "
+                "give --encoder-tokens N"
+            )
+            raise UndeterminedModelError(msg)
+        return self.encoder_tokens

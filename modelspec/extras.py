@@ -1,0 +1,113 @@
+"""Weights of single model classes that no trait tells: of a layer, and of the whole model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roofcast.modelspec.config import Config
+
+
+MLLAMA_ROWS: Final = 8  # of its embedding beyond the vocabulary: the image token and spare ones
+
+
+def _hyper_connection_layer(config: Config, layer: int | None, sparse: bool) -> int:
+    """DeepSeek-V4: two hyper-connections a layer, m streams: ((2 + m) m) (m h) + (2 + m) m + 3 each. [parameter]"""
+    del layer, sparse
+    streams = config.size("hc_mult")
+    mixes = (2 + streams) * streams
+    return 2 * (mixes * streams * config.size("hidden") + mixes + 3)
+
+
+def _hyper_connection_head(config: Config) -> int:
+    """DeepSeek-V4: streams come together before the head: m (m h) + m + 1. [parameter]"""
+    streams = config.size("hc_mult")
+    return streams * streams * config.size("hidden") + streams + 1
+
+
+def _residual_scales(config: Config, layer: int | None, sparse: bool) -> int:
+    """ZAYA: scale and bias of hidden states and of the residual, after attention and after experts: 8 h. [parameter]"""
+    del layer, sparse
+    return 8 * config.size("hidden")
+
+
+def _zaya_model(config: Config) -> int:
+    """ZAYA: scale and bias of the embedding, and every router but the first one scales the last's states."""
+    return 2 * config.size("hidden") + (config.size("layers") - 1) * config.size("router_hidden_size")
+
+
+def _gemma3n_layer(config: Config, layer: int | None, sparse: bool) -> int:  # noqa: FBT001
+    """Gemma 3n: AltUp over n streams, a LAuReL block of rank r, a per-layer input of width p. [parameter]
+
+    AltUp 2 h + n h + n^2 + n^3; LAuReL 2 h r + h; input 2 h p + h.
+    """
+    del layer, sparse
+    hidden, streams = config.size("hidden"), config.size("altup_num_inputs")
+    altup = (2 + streams) * hidden + streams**2 + streams**3
+    return altup + (2 * config.size("laurel_rank") + 1) * hidden + _per_layer_input(config)
+
+
+def _gemma4_layer(config: Config, layer: int | None, sparse: bool) -> int:  # noqa: FBT001
+    """Gemma 4: a per-layer input, and three more norms where experts stand beside the feed-forward. [parameter]"""
+    del layer
+    if config.flag("enable_moe_block"):
+        config.size("experts")  # its absence is an error
+    return _per_layer_input(config) + 3 * config.size("hidden") * sparse
+
+
+def _per_layer_input(config: Config) -> int:
+    """A gate down to the per-layer width p, a projection back and a norm: 2 h p + h; 0 where p is 0. [parameter]"""
+    width = config.size("hidden_size_per_layer_input", 0, least=0)
+    return (2 * width + 1) * config.size("hidden") if width else 0
+
+
+def _per_layer_table(config: Config) -> int:
+    """An embedding of width p for every layer: V_p L p. [parameter]"""
+    width = config.size("hidden_size_per_layer_input", 0, least=0)
+    return config.size("vocab_size_per_layer_input") * config.size("layers") * width if width else 0
+
+
+def _per_layer_projection(config: Config) -> int:
+    """What makes all layers' inputs of the hidden state: h L p, and a norm of p. [parameter]"""
+    width = config.size("hidden_size_per_layer_input", 0, least=0)
+    return (config.size("hidden") * config.size("layers") + 1) * width
+
+
+def _gemma3n_model(config: Config) -> int:
+    """Gemma 3n: per-layer inputs, and what spreads to and gathers from n - 1 further streams: 2 (n - 1) h^2."""
+    return _per_layer_projection(config) + 2 * (config.size("altup_num_inputs") - 1) * config.size("hidden") ** 2
+
+
+def _position_biases(config: Config) -> int:
+    """T5: biases by distance, a bucket and head each. [parameter]"""
+    return config.size("relative_attention_num_buckets") * config.size("query_heads")
+
+
+def _position_biases_of_layer(config: Config, layer: int | None, sparse: bool) -> int:  # noqa: FBT001
+    """UMT5: as T5, in every layer. [parameter]"""
+    del layer, sparse
+    return _position_biases(config)
+
+
+LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
+    "gemma3n": _gemma3n_layer,
+    "gemma4": _gemma4_layer,
+    "hyper_connections": _hyper_connection_layer,
+    "umt5": _position_biases_of_layer,
+    "zaya": _residual_scales,
+}
+MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
+    "gemma3n": _gemma3n_model,
+    "gemma4": _per_layer_projection,
+    "hyper_connections": _hyper_connection_head,
+    "t5": _position_biases,
+    "zaya": _zaya_model,
+}
+# tables beside the embedding that a token only looks up in
+TABLES: Final[Mapping[str, Callable[[Config], int]]] = {
+    "gemma3n": _per_layer_table,
+    "gemma4": _per_layer_table,
+    "mllama": lambda config: MLLAMA_ROWS * config.size("hidden"),
+}

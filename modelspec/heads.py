@@ -1,0 +1,276 @@
+"""Reads softmax attention from a config: heads, widths, norms, gates and windows of a layer of one role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.config import listed
+from roofcast.modelspec.cross import CrossAttention
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.indexer import Indexer, block_indexer, latent_indexer
+from roofcast.modelspec.keys import UNDERSTOOD, is_off, not_understood
+from roofcast.modelspec.latent import LatentAttention
+from roofcast.modelspec.plan import CHUNKED, FULL, SLIDING, Slot, deciding_key, flags_of, per_layer
+from roofcast.modelspec.strictjson import quoted, short
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.config import Config
+
+# keys of attn_config that are understood or mean nothing (configuration classes write all of theirs there)
+NESTED: Final = frozenset({"attn_type", "kv_n_heads", "qk_ln", "attn_pdrop", "attn_impl", "model_type", "tie_word_embeddings", "top_k", "torch_dtype"})  # fmt: skip
+LAYER_SIZES: Final = frozenset({"head_dim", "num_key_value_heads"})  # keys of a layer in per_layer_config
+ENCODER_TOKENS: Final = "encoder_tokens"  # no key of a file: what `build_spec` was asked for
+WINDOW_KEYS: Final[dict[str, str]] = {SLIDING: "window", CHUNKED: "attention_chunk_size"}
+INDEX_TYPES: Final[dict[str, bool]] = {"full": True, "shared": False}  # whether the layer has an index of its own
+
+
+def window_of(config: Config, role: str) -> int | None:
+    """Keys a query of a layer of that role sees at most; None where that is all of the context. [token]
+
+    Raises:
+        MalformedModelError: the role needs a window and the config has none.
+        UnknownArchitectureError: the class has no such layers.
+    """
+    if role not in WINDOW_KEYS:
+        return None
+    fact = config.trait_value("window_key", WINDOW_KEYS[role]) if role == SLIDING else WINDOW_KEYS[role]
+    feature = "chunked" if role == CHUNKED else "window"
+    if not config.has(feature):
+        msg = f"{deciding_key(config)} has {role} layers, but model_type {quoted(config.model_type)} has no such thing"
+        raise UnknownArchitectureError(msg)
+    window, context = config.optional_size(fact), config.optional_size("context")
+    if window is None:
+        msg = f"{deciding_key(config)} has {role} layers, but {config.key_of(fact)} is missing"
+        raise MalformedModelError(msg)
+    # never reached within the context: Phi-3 carries 262144
+    return None if context is not None and window >= context else window
+
+
+def read_grouped(config: Config, slot: Slot, role: str) -> GroupedAttention:
+    """MHA, GQA or MQA of one role."""
+    window = window_of(config, role)
+    own = _own_sizes(config, slot, role)
+    heads = _query_heads(own, slot)
+    nested = _nested_heads(own)
+    kv_heads = _kv_heads(own, heads, nested) * (own.trait_value("sliding_kv_times", 1) if role == SLIDING else 1)
+    head_dim = _head_dim(own, heads)
+    _divides(kv_heads, heads, own.key_of("kv_heads"), own.key_of("query_heads"))
+    family, stores = own.family, _stores(own, slot)
+    value_dim = own.optional_size("v_head_dim") or head_dim
+    gate = family.gate if not family.gate_key or own.flag(family.gate_key) else ""
+    return GroupedAttention(
+        query_heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        value_head_dim=value_dim,
+        window=window,
+        qkv_bias=own.trait(family.qkv_bias),
+        output_bias=own.trait(family.output_bias),
+        qk_norm_parameters=_qk_norm(own, heads, kv_heads * stores, head_dim),
+        stores=stores,
+        value_projection=not (role == FULL and own.has("k_eq_v") and own.flag("attention_k_eq_v")),
+        doubled_query=gate == "element",
+        extra_parameters=_sinks(own, role) * heads + own.size("hidden") * heads * (gate == "head"),
+        index=_block_index(own, slot),
+        chunked=role == CHUNKED and window is not None,
+        key_bias=own.trait_value("key_bias", default=True),
+    )
+
+
+def _own_sizes(config: Config, slot: Slot, role: str) -> Config:
+    """The config as one layer sees it: by per_layer_config where the file has one, else with its role's own sizes."""
+    if config.raw.get("per_layer_config") is not None:
+        return _as_layer(config, slot.layer)
+    if role == FULL and config.has("own_full_kv") and not config.flag("attention_k_eq_v"):
+        # Gemma 4 reads num_global_key_value_heads where keys are values alone
+        config = replace(config, raw={**config.raw, "num_global_key_value_heads": None})
+    return config.as_role(role)
+
+
+def _as_layer(config: Config, layer: int | None) -> Config:
+    """The config with what per_layer_config, which transformers 5 writes, states of one layer."""
+    stated, count = config.block("per_layer_config").raw, config.size("layers")
+    numbers = frozenset(map(str, range(count)))
+    strange = [str(key) for key in stated if key not in numbers]
+    if strange:
+        msg = f"per_layer_config names {listed(strange)}; it must name layers from 0 to {count - 1}"
+        raise MalformedModelError(msg)
+    entry = stated.get(str(layer), {})
+    if not isinstance(entry, Mapping) or None in entry.values():
+        msg = f"per_layer_config has {short(entry)} for layer {layer}; it must be an object of sizes"
+        raise MalformedModelError(msg)
+    unknown = sorted(str(key) for key in entry if key not in LAYER_SIZES)
+    if unknown:
+        msg = f"per_layer_config has keys that roofcast does not understand: {listed(unknown)}"
+        raise UnknownArchitectureError(msg)
+    return replace(config, raw={**config.raw, **entry})
+
+
+def _query_heads(config: Config, slot: Slot) -> int:
+    """Query heads, of one layer where a list gives them."""
+    key = "num_attention_heads_per_layer"
+    listed_heads = config.raw.get(key)
+    if slot.layer is None or is_off(listed_heads) or not config.has("heads_per_layer"):
+        return config.size("query_heads")
+    entry = per_layer(config, key, config.size("layers"))[slot.layer]
+    if type(entry) is not int or not 0 < entry < 100_000:  # noqa: PLR2004 - as keys of sizes are bounded
+        msg = f"{key} has {short(entry)}; it must list a number of heads for each layer"
+        raise MalformedModelError(msg)
+    return entry
+
+
+def _head_dim(config: Config, heads: int) -> int:
+    """Width of a head: as stated, else hidden over heads."""
+    hidden, head_dim = config.size("hidden"), config.optional_size("head_dim")
+    reads = not config.known or config.family.own_head_dim
+    if head_dim is not None and not reads and head_dim * heads != hidden:
+        msg = f"{config.key_of('head_dim')} is {head_dim}, but model_type {quoted(config.model_type)} has no such thing"
+        raise UnknownArchitectureError(msg)
+    if head_dim is None:
+        _divides(heads, hidden, config.key_of("query_heads"), config.key_of("hidden"))
+        head_dim = hidden // heads
+    return head_dim
+
+
+def _nested_heads(config: Config) -> int | None:
+    """KV heads that `attn_config` nests (MPT, DBRX); None where it states none."""
+    if config.raw.get("attn_config") is None:
+        return None
+    block = config.block("attn_config")
+    nested = block.raw
+    other = {key: value for key, value in nested.items() if key not in NESTED and value != -1}
+    misplaced = (key for key, value in other.items() if key in UNDERSTOOD and not is_off(value))
+    strange = (*not_understood(other, known_class=True), *misplaced)
+    if strange:
+        msg = f"attn_config has keys that roofcast does not understand: {listed(strange)}"
+        raise UnknownArchitectureError(msg)
+    kind = nested.get("attn_type", "multihead_attention")
+    kv_heads = nested.get("kv_n_heads")
+    plain = kind == "multihead_attention" and kv_heads in (None, config.size("query_heads"))
+    if nested.get("qk_ln") or not (plain or config.has("nested_groups")):
+        msg = f"attn_config has attn_type {short(kind)}, kv_n_heads {short(kv_heads)}, qk_ln {short(nested.get('qk_ln'))}: not understood"
+        raise UnknownArchitectureError(msg)
+    return block.size("kv_n_heads") if kv_heads is not None else None
+
+
+def _kv_heads(config: Config, heads: int, nested: int | None) -> int:
+    """KV heads under every convention: a switch for one, a switch for groups, a count, or as many as queries."""
+    if config.flag("multi_query") and not config.flag("new_decoder_architecture"):
+        return 1
+    if config.flag("multi_query_attention"):
+        return config.size("multi_query_group_num")
+    if config.raw.get("multi_query") is not None and not config.flag("new_decoder_architecture"):
+        return heads  # falcon without multi_query carries a count it does not use
+    return config.size("kv_heads", nested or heads)
+
+
+def _qk_norm(config: Config, heads: int, kv_heads: int, head_dim: int) -> int:
+    """Parameters of the norms on queries and keys; a layer without keys of its own has the queries' alone."""
+    family = config.family
+    if not family.qk_norm or (family.qk_norm_key and not config.flag(family.qk_norm_key)):
+        return 0
+    sides = 2 if kv_heads else 1
+    widths = {"head": sides * head_dim, "head_bias": 2 * sides * head_dim, "full": (heads + kv_heads) * head_dim}
+    return widths[family.qk_norm]
+
+
+def _sinks(config: Config, role: str) -> bool:
+    """Whether a layer of that role has a learned sink a head."""
+    return config.trait(config.family.sliding_sinks if role == SLIDING else config.family.sinks)
+
+
+def _stores(config: Config, slot: Slot) -> bool:
+    """Whether a layer keeps keys and values: the last num_kv_shared_layers read those of an earlier one."""
+    shared = config.size("num_kv_shared_layers", 0, least=0) if config.has("kv_shared") else 0
+    count = config.size("layers")
+    return slot.layer is None or slot.layer < count - shared
+
+
+def _block_index(config: Config, slot: Slot) -> Indexer | None:
+    """The index branch of a block-sparse layer, where sparse_attention_freq says that it has one."""
+    if slot.layer is None or config.raw.get("sparse_attention_config") is None or not config.has("block_index"):
+        return None
+    sparse = config.block("sparse_attention_config")
+    if not sparse.flag("use_sparse_attention", default=True):
+        return None
+    flags = flags_of(sparse, "sparse_attention_freq", config.size("layers"))
+    return block_indexer(config) if flags[slot.layer] else None
+
+
+def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
+    """MLA, with a sparse index of its own, an earlier layer's, or none."""
+    indexed = config.raw.get("index_head_dim") is not None and config.has("indexer")
+    own_index = indexed and _has_index(config, slot)
+    heads, family = config.size("query_heads"), config.family
+    gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
+    value_head_dim = config.size("v_head_dim", config.trait_value("v_head_dim"))
+    widths = {"head": heads, "element": heads * value_head_dim}
+    return LatentAttention(
+        query_heads=heads,
+        kv_lora_rank=config.size("kv_lora_rank"),
+        q_lora_rank=config.optional_size("q_lora_rank"),
+        qk_nope_head_dim=config.size("qk_nope_head_dim"),
+        qk_rope_head_dim=config.size("qk_rope_head_dim"),
+        value_head_dim=value_head_dim,
+        bias=config.trait(family.qkv_bias),
+        window=window_of(config, role),
+        index=latent_indexer(config) if own_index else None,
+        selected=config.size("index_topk") if indexed and not own_index else None,
+        extra_parameters=config.size("hidden") * widths.get(gate, 0),
+    )
+
+
+def _has_index(config: Config, slot: Slot) -> bool:
+    """Whether an MLA layer scores tokens itself: by indexer_types, by a pattern of letters, or every so many layers."""
+    types, pattern = config.raw.get("indexer_types"), config.raw.get("index_topk_pattern")
+    layer, count = slot.layer or 0, config.size("layers")
+    if not is_off(types):
+        name = str(per_layer(config, "indexer_types", count)[layer])
+        if name not in INDEX_TYPES:
+            msg = f"indexer_types has {listed([name])}, which roofcast does not understand; it knows full, shared"
+            raise UnknownArchitectureError(msg)
+        return INDEX_TYPES[name]
+    if isinstance(pattern, str) and len(pattern) == count and set(pattern) <= {"F", "S"}:
+        return pattern[layer] == "F"
+    if not is_off(pattern):
+        msg = f"index_topk_pattern is {short(pattern)}; it must be {count} letters F (own index) and S (shared)"
+        raise MalformedModelError(msg)
+    every, offset = config.size("index_topk_freq", 1), config.size("index_skip_topk_offset", 2, least=0)
+    return max(layer - offset + 1, 0) % every == 0
+
+
+def read_cross(config: Config, slot: Slot, role: str) -> CrossAttention:
+    """Attention to an image's or an encoder's tokens."""
+    del role
+    geometry = read_grouped(config, slot, FULL)
+    if config.trait_value("cross_qk_norm"):
+        geometry = replace(geometry, qk_norm_parameters=2 * geometry.head_dim)
+    gates = config.trait_value("cross_gate_parameters", 0)
+    return CrossAttention(geometry, _encoder_tokens(config), gate_parameters=gates)
+
+
+def _encoder_tokens(config: Config) -> int | None:
+    """Tokens of the other side: as asked, else as the class always has; None where only the input tells.
+
+    Raises:
+        MalformedModelError: more than the encoder has positions.
+    """
+    limit = config.optional_size("encoder_limit")
+    always = limit if config.trait_value("encoder_is_full") else config.trait_value("encoder_tokens")
+    if config.value(ENCODER_TOKENS) is None:
+        return None if always is None else int(always)
+    tokens = config.size(ENCODER_TOKENS, least=0)
+    if limit is not None and tokens > limit:
+        msg = f"{tokens} encoder tokens are more than {config.key_of('encoder_limit')}, {limit}"
+        raise MalformedModelError(msg)
+    return tokens
+
+
+def _divides(part: Any, whole: int, part_key: str, whole_key: str) -> None:  # noqa: ANN401
+    """Raises unless `part` divides `whole`."""
+    if whole % part:
+        msg = f"{part_key} {part} does not divide {whole_key} {whole}"
+        raise MalformedModelError(msg)

@@ -1,0 +1,105 @@
+"""Multi-head latent attention (MLA): one compressed vector a token for all heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.modelspec.state import Kept, per_token
+from roofcast.modelspec.work import causal_pairs
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.indexer import Indexer
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention (MLA): one compressed KV vector a token for all heads, plus a shared RoPE key.
+
+    Args:
+        query_heads: heads after expansion.
+        kv_lora_rank: width of the latent.
+        q_lora_rank: width of the query latent; None is a plain query projection.
+        qk_nope_head_dim, qk_rope_head_dim: parts of a key head without and with position.
+        value_head_dim: width of a value head.
+        bias: biases on the two down projections and the output, as `attention_bias` asks.
+        window: keys a query sees at most; None is all. [token]
+        index: keys of a sparse index (DSA) that this layer computes itself; None without.
+        selected: tokens that an earlier layer's index selects for this one; None without.
+        extra_parameters: gates and other weights of this layer's attention.
+    """
+
+    query_heads: int
+    kv_lora_rank: int
+    q_lora_rank: int | None
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    value_head_dim: int
+    bias: bool = False
+    window: int | None = None
+    index: Indexer | None = None
+    selected: int | None = None
+    extra_parameters: int = 0
+
+    @property
+    def label(self) -> str:
+        """MLA."""
+        return "MLA"
+
+    @property
+    def published_kv_heads(self) -> int:
+        """Query heads, as published configs state them; the cache has one latent for all."""
+        return self.query_heads
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an expanded key head: d_nope + d_rope."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    @property
+    def elements_per_token(self) -> int:
+        """Elements cached a token a layer: d_c + d_rope, one copy for all heads. [element]
+
+        Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.4 and table 1.
+
+        >>> LatentAttention(128, 512, 1536, 128, 64, 128).elements_per_token
+        576
+        """
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def state(self) -> tuple[Kept, ...]:
+        """The latent and the RoPE key of every token, whole on every device, and the index's keys."""
+        return (per_token(1, self.elements_per_token, self.window), *(self.index.state if self.index else ()))
+
+    def parameters(self, hidden: int) -> int:
+        """Weights of the down and up projections, their norms and the output. [parameter]
+
+        h r_q + r_q + r_q n (d_nope + d_rope)  (or h n (d_nope + d_rope) without a query latent)
+        + h (d_c + d_rope) + d_c + d_c n (d_nope + d_v) + n d_v h.
+
+        >>> LatentAttention(128, 512, 1536, 128, 64, 128).parameters(7168)
+        187107328
+        """
+        rank, q_width = self.q_lora_rank, self.query_heads * self.head_dim
+        query = hidden * q_width if rank is None else hidden * rank + rank + rank * q_width
+        down = hidden * self.elements_per_token + self.kv_lora_rank
+        up = self.kv_lora_rank * self.query_heads * (self.qk_nope_head_dim + self.value_head_dim)
+        output = self.query_heads * self.value_head_dim * hidden
+        biases = ((rank or 0) + self.elements_per_token + hidden) * self.bias
+        index = self.index.parameters(hidden) if self.index else 0
+        return query + down + up + output + biases + index + self.extra_parameters
+
+    def prefill_flops(self, tokens: float) -> float:
+        """FLOP of Q K^T and P V over a causal prompt in the expanded form: 2 pairs n (d_nope + d_rope + d_v). [FLOP]
+
+        >>> LatentAttention(128, 512, 1536, 128, 64, 128).prefill_flops(4096) / 1e9
+        687.19476736
+        """
+        reach = self.window or self.selected or (self.index.selected if self.index else None)
+        scored = self.index.prefill_flops(tokens) if self.index else 0.0
+        return 2 * causal_pairs(tokens, reach) * self.query_heads * (self.head_dim + self.value_head_dim) + scored
+
+    def splits(self, tp: int) -> bool:
+        """Whether `tp` devices can share the heads: it divides them."""
+        return self.query_heads % tp == 0

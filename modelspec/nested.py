@@ -1,0 +1,158 @@
+"""Finds the text model in a multimodal config.json, flat or nested, and completes what a partial block leaves out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from roofcast.modelspec.config import FACT_OF, without_stated
+from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.keys import is_off
+from roofcast.modelspec.strictjson import short
+
+DEFAULTS_FILE: Final = Path(__file__).parent / "class_defaults.json"
+# where a text model is nested; the first that is there counts
+TEXT_BLOCKS: Final = (
+    ("text_config",),
+    ("llm_config",),
+    ("llm_cfg",),
+    ("language_config",),
+    ("thinker_config", "text_config"),
+)
+# what stands beside a text model
+TOWER_BLOCKS: Final = ("vision_config", "audio_config", "vision_tower_cfg", "talker_config", "img_processor")
+# what a block takes from the top where it does not say itself
+INHERITED: Final = ("torch_dtype", "dtype", "quantization_config", "compression_config", "quantization")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """What a multimodal class fixes for its text model.
+
+    Args:
+        text: class of the text model where its block does not name it.
+        tied: whether input and output embedding are one where the file does not say.
+        inner_ties: whether the block's own word counts where the top says nothing.
+    """
+
+    text: str
+    tied: bool = False
+    inner_ties: bool = False
+
+
+# what a block may leave to its class and an answer says that it did
+SIZES: Final = frozenset({"layers", "hidden", "query_heads", "kv_heads", "head_dim", "intermediate", "vocab", "experts", "top_k", "expert_width", "window"})  # fmt: skip
+# checked against the reference implementation (transformers 5.24), with and without the word at top and in the block
+WRAPPERS: Final[dict[str, Wrapper]] = {
+    "aya_vision": Wrapper("cohere2", tied=True),
+    "cohere2_vision": Wrapper("cohere2", tied=True),
+    "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", tied=True),
+    "gemma3": Wrapper("gemma3_text", tied=True),
+    "gemma3n": Wrapper("gemma3n_text", tied=True),
+    "gemma4": Wrapper("gemma4_text", tied=True),
+    "glm4v": Wrapper("glm4v_text", inner_ties=True),
+    "glm4v_moe": Wrapper("glm4v_moe_text", inner_ties=True),
+    "idefics3": Wrapper("llama"),
+    "internvl": Wrapper("qwen2", tied=True),
+    "kimi_k25": Wrapper("deepseek_v3", tied=True),
+    "lfm2_vl": Wrapper("lfm2", tied=True),
+    "llama4": Wrapper("llama4_text"),
+    "llava": Wrapper("llama", inner_ties=True),
+    "llava_next": Wrapper("llama"),
+    "llava_onevision": Wrapper("qwen2", inner_ties=True),
+    "minicpmv4_6": Wrapper("qwen3_5_text"),
+    "minimax_m3_vl": Wrapper("minimax_m3_vl_text", inner_ties=True),
+    "mistral3": Wrapper("mistral", tied=True),
+    "mllama": Wrapper("mllama_text_model"),
+    "paligemma": Wrapper("gemma", tied=True),
+    "qwen2_5_omni": Wrapper("qwen2_5_omni_text"),
+    "qwen2_5_vl": Wrapper("qwen2_5_vl_text", inner_ties=True),
+    "qwen2_audio": Wrapper("qwen2"),
+    "qwen2_vl": Wrapper("qwen2_vl_text", inner_ties=True),
+    "qwen3_5": Wrapper("qwen3_5_text"),
+    "qwen3_5_moe": Wrapper("qwen3_5_moe_text"),
+    "qwen3_asr": Wrapper("qwen3", tied=True),
+    "qwen3_vl": Wrapper("qwen3_vl_text"),
+    "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
+    "smolvlm": Wrapper("llama"),
+    "step3p7": Wrapper("step3p5"),
+    "voxtral": Wrapper("llama"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """The text model of a file.
+
+    Args:
+        raw: its keys, completed.
+        outer: class of the multimodal model around it; empty where there is none.
+        completed: sizes that its class's defaults supplied, since a nested block left them out.
+    """
+
+    raw: Mapping[str, Any]
+    outer: str
+    completed: tuple[str, ...] = ()
+
+
+def text_model(raw: Mapping[str, Any]) -> TextModel:
+    """The text model that a config.json describes.
+
+    Raises:
+        MalformedModelError: a block or a name that cannot be one.
+    """
+    outer = raw.get("model_type", "")
+    if not isinstance(outer, str):
+        msg = f"model_type is {short(outer)}; it must be a name"
+        raise MalformedModelError(msg)
+    wrapper, block = WRAPPERS.get(outer), _text_block(raw)
+    if block is None and wrapper is None:
+        return TextModel(raw, outer if any(raw.get(key) for key in TOWER_BLOCKS) else "")
+    if block is None:
+        assert wrapper is not None  # noqa: S101 - one of the two is there
+        return TextModel({**raw, "model_type": wrapper.text, "tie_word_embeddings": _tied(raw, raw, wrapper)}, outer)
+    inner = block.get("model_type") or (wrapper.text if wrapper else "")
+    missing = _missing_defaults(block, inner) if isinstance(inner, str) else {}
+    inherited = {key: raw[key] for key in INHERITED if raw.get(key) is not None and block.get(key) is None}
+    tie = {"tie_word_embeddings": _tied(raw, block, wrapper)} if wrapper else {}
+    text = {**missing, **block, **inherited, **tie, "model_type": inner}
+    return TextModel(text, outer, tuple(key for key in missing if FACT_OF.get(key) in SIZES))
+
+
+def _text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The nested text model; None in a flat file."""
+    for path in TEXT_BLOCKS:
+        block: Any = raw
+        for key in path:
+            block = block.get(key) if isinstance(block, Mapping) else None
+        if isinstance(block, Mapping) and block:
+            return block
+        if not (is_off(block) or isinstance(block, Mapping)):
+            msg = f"{'.'.join(path)} is {short(block)}; it must be an object"
+            raise MalformedModelError(msg)
+    return None
+
+
+def _tied(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> Any:  # noqa: ANN401 - checked when read
+    """The top's word, else the block's where the class heeds it, else the class's."""
+    top = raw.get("tie_word_embeddings")
+    if top is not True and wrapper.inner_ties and block.get("tie_word_embeddings") is not None:
+        return block["tie_word_embeddings"]
+    return wrapper.tied if top is None else top
+
+
+def _missing_defaults(block: Mapping[str, Any], model_type: str) -> dict[str, Any]:
+    """Values of the class for facts that no key of the block states; an explicit null is the block's word."""
+    return without_stated(class_defaults().get(model_type, {}), block)
+
+
+def class_defaults() -> Mapping[str, Mapping[str, Any]]:
+    """Model class -> key -> value where a nested block leaves the key out.
+
+    Source: the configuration classes of transformers 5.24.
+    """
+    loaded: Mapping[str, Mapping[str, Any]] = json.loads(DEFAULTS_FILE.read_bytes())["classes"]
+    return loaded
