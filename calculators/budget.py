@@ -36,13 +36,13 @@ def max_sequences(room: float, each: float) -> int:
     return max(0, math.floor(room / each))
 
 
-def kv_tokens(room: float, windows: float, per_token: float) -> int | None:
-    """Tokens of cache in all: floor((room - windows) / bytes a token). [token]
+def kv_tokens(room: float, once: float, per_token: float) -> int | None:
+    """Tokens of cache in all: floor((room - once) / bytes a token). [token]
 
-    With window layers they are those of one sequence, whose full windows are taken off first; where every layer has a
-    window the cache does not grow with tokens, and there is no such number.
+    With window layers and fixed states they are those of one sequence, whose full windows and states are taken off
+    `once`; where no layer grows with tokens there is no such number.
 
     >>> kv_tokens(55939477504, 0, 131072)
     426784
     """
-    return max(0, math.floor((room - windows) / per_token)) if per_token else None
+    return max(0, math.floor((room - once) / per_token)) if per_token else None

@@ -1,37 +1,63 @@
-"""KV cache: what a sequence keeps, growing with every token or capped by a window."""
+"""KV cache: what a sequence keeps, growing with every token, capped by a window, or fixed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.state import CACHE, FP32
 
 if TYPE_CHECKING:
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.spec import ModelSpec
+    from roofcast.modelspec.state import Kept
+
+ACTIVATION_BITS: Final = 16  # no runtime keeps activations in less; a cache in less does not change them
+
+
+def format_of(part: Kept, kv: Format) -> Format:
+    """The format that a part of the state is in: the cache's, that of activations (16 bits or more), or fp32.
+
+    >>> from roofcast.modelspec.state import fixed
+    >>> format_of(fixed(1, 64), FORMATS["fp8"]).name, format_of(fixed(1, 64, FP32), FORMATS["fp8"]).name
+    ('bf16', 'fp32')
+    """
+    if part.format == FP32:
+        return FORMATS["fp32"]
+    return kv if part.format == CACHE or kv.bits >= ACTIVATION_BITS else FORMATS["bf16"]
+
+
+def entry_bytes(part: Kept, kv: Format, tp: int = 1) -> float:
+    """Bytes of one entry of a part on one of `tp` devices: elements x bytes. [B]
+
+    >>> from roofcast.modelspec.state import per_token
+    >>> entry_bytes(per_token(8, 256), FORMATS["bf16"], 4)  # two of eight heads
+    1024.0
+    """
+    return part.shard(tp) * format_of(part, kv).bytes_per_element
 
 
 def kv_bytes_per_token(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
-    """KV bytes that every further token adds: the sum over layers without a window of elements x bytes. [B/token]
+    """KV bytes that every further token adds: the sum over layers that grow of elements x bytes. [B/token]
 
-    GQA and MHA: 2 n_kv d b a layer; MLA: (d_c + d_rope) b a layer. On one of `tp` devices: KV heads split and
-    replicate beyond one a device, a latent replicates whole. Window layers are not in it.
+    GQA and MHA: n_kv (d_k + d_v) b a layer; MLA: (d_c + d_rope) b; an index d_index b more; where one entry stands
+    for r tokens, 1/r of it. On one of `tp` devices: KV heads split and replicate beyond one a device, a latent
+    replicates whole. Layers with a window and fixed states are not in it.
 
     Source: arXiv:2305.13245 (GQA), arXiv:2405.04434 table 1 (MLA).
 
-    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> llama = build_spec({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256,
     ...     "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336})
     >>> kv_bytes_per_token(llama, FORMATS["bf16"]) / 1024
     128.0
     """
-    elements = sum(n * attention.shard(tp) for attention, n in spec.attention_counts.items() if not attention.window)
-    return elements * kv.bytes_per_element
+    return sum(n * entry_bytes(part, kv, tp) / part.per for part, n in spec.kept.items() if part.grows)
 
 
 def window_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
-    """KV bytes of a sequence's window layers once full: the sum of W x elements x bytes. [B]
+    """KV bytes of a sequence's window and chunked layers once full: the sum of W x elements x bytes. [B]
 
-    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> mistral = build_spec({"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32,
     ...     "vocab_size": 32000, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
@@ -39,13 +65,30 @@ def window_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
     >>> window_bytes(mistral, FORMATS["bf16"]) / 2**20
     512.0
     """
-    counts = spec.attention_counts.items()
-    elements = sum(n * a.window * a.shard(tp) for a, n in counts if a.window)
-    return elements * kv.bytes_per_element
+    capped = ((part, part.cap, n) for part, n in spec.kept.items() if part.cap is not None)
+    return sum(n * part.entries(cap) * entry_bytes(part, kv, tp) for part, cap, n in capped)
+
+
+def state_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
+    """Bytes of a sequence that no further token changes: the sum over layers of fixed elements x bytes. [B]
+
+    Recurrent states in fp32 where the model keeps them so, convolution columns in the activations' format (the
+    cache's where it has 16 bits or more, else bf16), keys and values of an encoder's tokens in the cache's.
+
+    >>> from roofcast.modelspec.spec import build_spec
+    >>> delta = build_spec({"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 4, "vocab_size": 500,
+    ...     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "head_dim": 16,
+    ...     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+    ...     "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2,
+    ...     "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32})
+    >>> state_bytes(delta, FORMATS["bf16"])  # 3 x ((2 x 2 x 8 + 4 x 8) x 4 x 2 + 4 x 8 x 8 x 4)
+    4608.0
+    """
+    return sum(n * entry_bytes(part, kv, tp) for part, n in spec.kept.items() if part.fixed)
 
 
 def cache_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> float:
-    """KV bytes of one sequence at a context: per layer min(T, W) x elements x bytes. [B]
+    """Bytes that one sequence keeps at a context, at least: per layer min(T, W) x elements x bytes, and fixed states. [B]
 
     Args:
         spec: the model.
@@ -53,16 +96,13 @@ def cache_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> float
         context: T, tokens held. [token]
         tp: devices that share the heads; the bytes are those on one.
 
-    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> opt_13b = build_spec({"model_type": "opt", "hidden_size": 5120, "num_hidden_layers": 40, "vocab_size": 50272,
     ...     "num_attention_heads": 40, "ffn_dim": 20480, "max_position_embeddings": 2048})
     >>> cache_bytes(opt_13b, FORMATS["fp16"], 2048) / 1e9
     1.6777216
     """
-    counts = spec.attention_counts.items()
-    elements = sum(n * min(context, a.window or context) * a.shard(tp) for a, n in counts)
-    return elements * kv.bytes_per_element
+    return sum(n * part.entries(context) * entry_bytes(part, kv, tp) for part, n in spec.kept.items())
 
 
 def whole(value: float) -> float:

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
-from roofcast.calculators.kv import contexts_of, model_remarks
-from roofcast.modelspec.attention import LatentAttention
+from roofcast.calculators.cache import (
+    cache_bytes,
+    entry_bytes,
+    format_of,
+    kv_bytes_per_token,
+    state_bytes,
+    whole,
+    window_bytes,
+)
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
+from roofcast.calculators.kv import contexts_of, model_remarks, page_note
+from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
+from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roofcast.calculators.answer import Remarks
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.spec import Layer, ModelSpec
+    from roofcast.modelspec.state import Kept
+
+
+# facts that only some models have; the others say nothing of them
+OF_SOME: Final = frozenset({"cache_as_gqa_groups", "towers", "multi_token_prediction_parameters"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,16 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """One number of the state that a layer keeps of a sequence."""
+
+    bytes: float
+    """Bytes; of the growing part, those of one token. [B]"""
+    format: str
+    """Format of its elements; joined with + where parts differ."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayerRun:
     """Layers in a row that are alike."""
 
@@ -38,22 +63,28 @@ class LayerRun:
     """Number of the first, from 0."""
     last: int
     """Number of the last."""
-    attention: str
-    """MHA, GQA, MQA or MLA."""
-    query_heads: int
-    """Query heads."""
-    kv_heads: int
-    """KV heads; for MLA the query heads, as published."""
+    draft: bool
+    """Whether they are of multi-token prediction, beyond the decoder (--mtp)."""
+    attention: str | None
+    """Kind of what mixes tokens, joined with & where there are several; null where they only feed forward."""
+    query_heads: int | None
+    """Query heads, or heads of the recurrence; of the mixer with KV heads where there are several."""
+    kv_heads: int | None
+    """KV heads, 0 of a recurrence; for MLA the query heads, as published."""
     window: int | None
     """Keys a query sees at most; null is all. [token]"""
-    feed_forward: str
-    """Dense, or experts."""
+    feed_forwards: list[str]
+    """Dense or experts, with their widths; empty where they only mix."""
     attention_parameters: int
-    """Parameters of one layer's attention."""
+    """Parameters of one layer's attention or other mixers."""
     feed_forward_parameters: int
-    """Parameters of one layer's feed-forward."""
-    kv_elements_per_token: int
-    """Elements one layer caches a token."""
+    """Parameters of one layer's feed-forwards."""
+    token_state: State | None
+    """What every further token adds; null where nothing grows. [B/token]"""
+    window_state: State | None
+    """What a window caps, once full; null without."""
+    fixed_state: State | None
+    """What is there from the first token on; null without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,34 +106,63 @@ class ModelResult:
     stored_bytes: float | None
     """Bytes of all tensors in the files; null without headers. [B]"""
     kv_bytes_per_token: float
-    """Bytes every further token adds to the cache. [B/token]"""
+    """Bytes every further token adds to the cache; window layers and fixed states are not in it. [B/token]"""
     window_bytes: float
-    """Bytes of one sequence's window layers once full. [B]"""
+    """Bytes of one sequence's window and chunked layers once full. [B]"""
     state_bytes: float
-    """Bytes of fixed state of one sequence. [B]"""
+    """Bytes of fixed recurrent and convolution state, and of an encoder's keys and values, of one sequence. [B]"""
     cache_bytes: dict[str, float]
-    """Context -> bytes of one sequence. [B]"""
+    """Context -> bytes of one sequence, at least. [B]"""
+    reserved_bytes: dict[str, float]
+    """Context -> bytes that an engine with pages sets aside, windows held whole (vLLM V1 without its hybrid cache
+    manager). [B]"""
+    page_tokens: int | None
+    """Tokens of such a page; null where no layer keeps keys and values. [token]"""
+    experts: Experts | None
+    """Mixtures of experts, and what a batch reads of them; null of a dense model."""
 
 
 def describe(
-    model: Model, *, weights: Format | None, kv: Format, contexts: Sequence[int] | None
+    model: Model,
+    *,
+    weights: Format | None,
+    kv: Format,
+    contexts: Sequence[int] | None,
+    batches: Sequence[int] = DEFAULT_BATCHES,
 ) -> tuple[ModelResult, Remarks]:
-    """Answers `model`."""
+    """Answers `model`.
+
+    Args:
+        model: resolved.
+        weights: format to count the weights in; None is as stored.
+        kv: format of the cache.
+        contexts: asked for; None is the default. [token]
+        batches: tokens of a step, for the experts that it reads. [token]
+    """
     spec, files = model.spec, model.files
+    answered = contexts_of(model, contexts)
     result = ModelResult(
         model=model.name,
         source=model.source,
         facts=_facts(model, weights),
-        layers=_runs(spec.layer_map, spec.hidden),
+        layers=_runs(spec, kv),
         parameters_by_component=spec.components,
         stored_elements=dict(files.elements) if files else None,
         stored_bytes=files.bytes if files else None,
         kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv)),
         window_bytes=whole(window_bytes(spec, kv)),
-        state_bytes=0,
-        cache_bytes={str(c): whole(cache_bytes(spec, kv, c)) for c in contexts_of(model, contexts)},
+        state_bytes=whole(state_bytes(spec, kv)),
+        cache_bytes={str(c): whole(cache_bytes(spec, kv, c)) for c in answered},
+        reserved_bytes={str(c): whole(reserved_bytes(spec, kv, c)) for c in answered},
+        page_tokens=page_tokens(spec, kv),
+        experts=experts_of(model, weights, batches),
     )
-    return result, model_remarks(model, weights, contexts)
+    note = page_note(
+        windows=bool(result.window_bytes),
+        states=(result.page_tokens or PAGE) > PAGE,
+        more=result.reserved_bytes != result.cache_bytes,
+    )
+    return result, model_remarks(model, weights, contexts) + remarks(notes=[note])
 
 
 def _facts(model: Model, weights: Format | None) -> list[Fact]:
@@ -119,7 +179,9 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
         ("max_context", spec.max_context, "config"),
         ("stated_dtype", spec.dtype, "config"),
         ("quantization", spec.quantization, "config"),
+        ("towers", _towers(spec), "config"),
         ("multi_token_prediction_layers", spec.mtp_layers, "config"),
+        ("multi_token_prediction_parameters", spec.draft_parameters if spec.draft else None, "config"),
         ("cache_as_gqa_groups", gqa_groups(spec), "config"),
         ("parameters", counted, parameters.provenance),
         ("active_parameters", model.active_parameters, parameters.provenance),
@@ -127,44 +189,69 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
         ("parameters_in_files", held, "header"),
         ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),
     ]
-    known = [row for row in rows if row[0] != "cache_as_gqa_groups" or row[1] is not None]
+    known = [row for row in rows if row[0] not in OF_SOME or row[1] is not None]
     return [Fact(name, value, None if value is None else provenance) for name, value, provenance in known]
+
+
+def _towers(spec: ModelSpec) -> str | None:
+    """What stands beside the decoder, None where nothing does."""
+    if spec.unknown_towers:
+        return "not known"
+    return ", ".join(tower.name for tower in spec.towers) or None
 
 
 def gqa_groups(spec: ModelSpec) -> float | None:
     """Groups of a GQA with equal heads that would cache as much as MLA: (d_c + d_rope) / (2 d_v). [-]
 
-    None where the first layer is no MLA.
+    None where the first attention is no MLA.
 
     Source: DeepSeek-V2, arXiv:2405.04434, table 1.
 
-    >>> from roofcast.modelspec.attention import LatentAttention
+    >>> from roofcast.modelspec.latent import LatentAttention
     >>> (512 + 64) / (2 * LatentAttention(128, 512, 1536, 128, 64, 128).value_head_dim)
     2.25
     """
-    first = spec.layers[0].attention
-    if not isinstance(first, LatentAttention):
-        return None
-    return first.elements_per_token / (2 * first.value_head_dim)
+    lead = spec.lead_mixer
+    return lead.elements_per_token / (2 * lead.value_head_dim) if isinstance(lead, LatentAttention) else None
 
 
-def _runs(layer_map: Sequence[tuple[int, Layer]], hidden: int) -> list[LayerRun]:
+def _runs(spec: ModelSpec, kv: Format) -> list[LayerRun]:
+    """Runs of the decoder's layers and, where they are in use, those of multi-token prediction after them."""
+    drafted = replace(spec, layers=spec.draft).layer_map if spec.drafting else ()
     runs, first = [], 0
-    for count, layer in layer_map:
-        attention, feed_forward = layer.attention, layer.feed_forward
+    for draft, (count, layer) in (*((False, run) for run in spec.layer_map), *((True, run) for run in drafted)):
+        lead = next((mixer for mixer in layer.mixers if mixer.published_kv_heads), next(iter(layer.mixers), None))
         runs.append(
             LayerRun(
                 first=first,
                 last=first + count - 1,
-                attention=attention.label,
-                query_heads=attention.query_heads,
-                kv_heads=attention.published_kv_heads,
-                window=attention.window,
-                feed_forward=feed_forward.label,
-                attention_parameters=attention.parameters(hidden),
-                feed_forward_parameters=feed_forward.parameters,
-                kv_elements_per_token=attention.elements_per_token,
+                draft=draft,
+                attention=layer.label or None,
+                query_heads=lead.query_heads if lead else None,
+                kv_heads=lead.published_kv_heads if lead else None,
+                window=lead.window if lead else None,
+                feed_forwards=[part.label for part in layer.feed_forwards],
+                attention_parameters=sum(mixer.parameters(spec.hidden) for mixer in layer.mixers),
+                feed_forward_parameters=sum(part.parameters for part in layer.feed_forwards),
+                **_states(layer, kv),
             )
         )
         first += count
     return runs
+
+
+def _states(layer: Layer, kv: Format) -> dict[str, State | None]:
+    """The three numbers of a layer's state: a token, a window once full, fixed."""
+    return {
+        "token_state": _state([(part, 1 / part.per) for part in layer.state if part.grows], kv),
+        "window_state": _state([(p, p.entries(p.cap)) for p in layer.state if p.cap is not None], kv),
+        "fixed_state": _state([(part, 1) for part in layer.state if part.fixed], kv),
+    }
+
+
+def _state(parts: Sequence[tuple[Kept, float]], kv: Format) -> State | None:
+    """Bytes of so many entries of some parts, with their formats; None of no parts."""
+    if not parts:
+        return None
+    names = dict.fromkeys(format_of(part, kv).name for part, _ in parts)
+    return State(whole(sum(entry_bytes(part, kv) * entries for part, entries in parts)), "+".join(names))

@@ -13,7 +13,11 @@ from roofcast.modelspec.nearest import nearest
 TERMS: Final[dict[str, tuple[str, str]]] = {
     "kv_bytes_per_token": ("roofcast.calculators.cache", "kv_bytes_per_token"),
     "window_bytes": ("roofcast.calculators.cache", "window_bytes"),
+    "state_bytes": ("roofcast.calculators.cache", "state_bytes"),
     "cache_bytes": ("roofcast.calculators.cache", "cache_bytes"),
+    "reserved_bytes": ("roofcast.calculators.paging", "reserved_bytes"),
+    "page_tokens": ("roofcast.calculators.paging", "page_tokens"),
+    "expected_experts": ("roofcast.modelspec.ffn", "MoeFeedForward.distinct_experts"),
     "parameters": ("roofcast.modelspec.spec", "ModelSpec.parameters"),
     "active_parameters": ("roofcast.modelspec.spec", "ModelSpec.active_parameters"),
     "non_embedding_parameters": ("roofcast.modelspec.spec", "ModelSpec.non_embedding_parameters"),

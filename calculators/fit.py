@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.budget import budget_bytes, kv_bytes, kv_tokens, max_sequences
-from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
+from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
 from roofcast.calculators.kv import contexts_of, model_remarks
@@ -15,9 +15,13 @@ from roofcast.calculators.kv import contexts_of, model_remarks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.spec import ModelSpec
+
+# the most GPUs that are offered to a model without heads, whose channels many numbers divide
+MOST_SHARES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class FitResult:
     non_embedding_parameters: int
     """Active parameters without embeddings and head: N of 2 N FLOP a token."""
     crossover_tokens: int | None
-    """Prompt at which attention scores cost as much as the weights; null where windows prevent it. [token]"""
+    """Prompt at which attention scores cost as much as the weights; null where it never does, as with windows. [token]"""
     requirements: list[Requirement]
     """What --require asked for, and whether it is met."""
     provenance: dict[str, str]
@@ -137,16 +141,13 @@ def fit(
     """Answers `fit --engine none`.
 
     Raises:
-        UnansweredError: the weights' bytes are not known.
-        UsageError: the devices do not divide the query heads.
+        UnansweredError: the weights' bytes are not known, or no layer keeps anything of a sequence.
+        UsageError: the devices do not divide the heads.
     """
     spec = model.spec
-    if machine.count not in shares(spec):
-        possible = ", ".join(map(str, shares(spec)))
-        heads = f"{spec.layers[0].attention.query_heads}/{spec.layers[0].attention.published_kv_heads}"
-        raise UsageError(
-            f"{machine.count} GPUs cannot share {heads} query/KV heads evenly; --tp must be one of {possible}"
-        )
+    _refuse_uneven(spec, machine.count)
+    if not spec.kept:
+        raise UnansweredError(f"{model.name}: no layer keeps anything of a sequence, so any number of them fits")
     weight = model.weight_bytes(weights)
     if weight.value is None:
         raise UnansweredError(weight.warning or f"{model.name}: the bytes of its weights are not known")
@@ -155,7 +156,8 @@ def fit(
     rows = [_context(model, machine, memory, kv, context) for context in contexts_of(model, contexts)]
     fits = all(row.max_sequences >= 1 for row in rows)
     per_token = kv_bytes_per_token(spec, kv, machine.count)
-    tokens = kv_tokens(memory.kv_bytes, window_bytes(spec, kv, machine.count), per_token)
+    once = window_bytes(spec, kv, machine.count) + state_bytes(spec, kv, machine.count)
+    tokens = kv_tokens(memory.kv_bytes, once, per_token)
     result = FitResult(
         model=model.name,
         gpu=machine.gpu,
@@ -179,9 +181,37 @@ def fit(
 
 
 def shares(spec: ModelSpec) -> tuple[int, ...]:
-    """Numbers of GPUs that can share every layer's heads evenly."""
-    kinds = tuple(spec.attention_counts)
-    return tuple(n for n in range(1, kinds[0].query_heads + 1) if all(kind.splits(n) for kind in kinds))
+    """Numbers of GPUs that can share every layer's heads, or channels, evenly."""
+    mixers = _mixers(spec)
+    most = max((mixer.query_heads for mixer in mixers), default=0) or MOST_SHARES
+    return tuple(n for n in range(1, most + 1) if all(mixer.splits(n) for mixer in mixers))
+
+
+def _mixers(spec: ModelSpec) -> tuple[Attention, ...]:
+    """Every distinct mixer, the leading one first."""
+    every = (mixer for layer in spec.layer_counts for mixer in layer.mixers)
+    lead = spec.lead_mixer
+    return tuple(dict.fromkeys((*((lead,) if lead else ()), *every)))
+
+
+def _refuse_uneven(spec: ModelSpec, count: int) -> None:
+    """Raises where a number of GPUs cannot share some layer's heads."""
+    whole_ones = shares(spec)
+    if count in whole_ones:
+        return
+    possible = ", ".join(map(str, whole_ones))
+    mixers = _mixers(spec)
+    first = next((mixer for mixer in mixers if not mixer.splits(count)), mixers[0] if mixers else None)
+    raise UsageError(f"{count} GPUs cannot share {_heads(first)} evenly; --tp must be one of {possible}")
+
+
+def _heads(mixer: Attention | None) -> str:
+    """What devices share of a mixer, as an error names it."""
+    if mixer is None:
+        return "its layers"
+    if mixer.published_kv_heads:
+        return f"{mixer.query_heads}/{mixer.published_kv_heads} query/KV heads"
+    return f"{mixer.query_heads} {mixer.label} heads" if mixer.query_heads else f"{mixer.label} channels"
 
 
 def _memory(machine: Machine, weights: float) -> FitMemory:
@@ -243,9 +273,12 @@ def _shard_remarks(model: Model, machine: Machine) -> Remarks:
     """What sharing over several devices takes for granted."""
     if machine.count == 1:
         return Remarks()
-    first = model.spec.layers[0].attention
-    copies = first.shard(machine.count) * machine.count / first.elements_per_token
+    spec = model.spec
+    growing = {part: n for part, n in spec.kept.items() if not part.fixed} or dict(spec.kept)
+    held = sum(n * part.shard(machine.count) for part, n in growing.items()) * machine.count
+    copies = held / sum(n * part.elements for part, n in growing.items())
     said = [f"weights split evenly over {machine.count} GPUs: norms and small tensors that replicate are not added"]
     if copies > 1:
-        said.append(f"{first.label} does not split over {machine.count} GPUs: the cache is held {copies:.3g} times")
+        kinds = dict.fromkeys(layer.label for layer in spec.layer_counts if not growing.keys().isdisjoint(layer.state))
+        said.append(f"{'+'.join(kinds)} does not split over {machine.count} GPUs: the cache is held {copies:.3g} times")
     return remarks(warnings=said)

@@ -26,7 +26,8 @@ def linear_flops_per_token(spec: ModelSpec) -> float:
 def attention_flops(spec: ModelSpec, tokens: float) -> float:
     """FLOP of Q K^T and P V over a causal prompt of n tokens: 2 L n^2 d_attn, d_attn = n_q (d_k + d_v) / 2. [FLOP]
 
-    Causal attention counts half of 4 L n^2 d_attn. A layer with window W touches n W - W^2 / 2 pairs.
+    Causal attention counts half of 4 L n^2 d_attn. A layer with window W touches n W - W^2 / 2 pairs; a recurrence
+    costs as much for every token, each kind by its own formula.
 
     >>> from roofcast.modelspec.spec import build_spec
     >>> attention_flops(build_spec({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
@@ -34,7 +35,8 @@ def attention_flops(spec: ModelSpec, tokens: float) -> float:
     ...     4096) / 1e12  # 2 x 32 x 4096^2 x 4096
     4.398046511104
     """
-    return sum(n * attention.prefill_flops(tokens) for attention, n in spec.attention_counts.items())
+    counts = spec.layer_counts.items()
+    return sum(n * mixer.prefill_flops(tokens) for layer, n in counts for mixer in layer.mixers)
 
 
 def prefill_flops(spec: ModelSpec, tokens: float) -> float:
@@ -64,7 +66,8 @@ def attention_share(spec: ModelSpec, tokens: float) -> float:
 def crossover_tokens(spec: ModelSpec) -> int | None:
     """The prompt at which attention scores cost as much as all the weights: 2 N n = 2 L n^2 d_attn. [token]
 
-    n = N / (L d_attn); found by bisection, since windows bend the curve. None where windows keep it from happening.
+    n = N / (L d_attn); found by bisection, since windows bend the curve. None where it never does: windows or
+    recurrences keep it from happening.
 
     >>> from roofcast.modelspec.spec import build_spec
     >>> crossover_tokens(build_spec({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
+from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
+from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,21 +25,26 @@ class KvModel:
     model: str
     """Name as asked for: catalogue name, repo id or folder."""
     attention: str
-    """MHA, GQA, MQA or MLA; joined with + where layers differ."""
+    """MHA, GQA, MQA, MLA or another kind; joined with + where layers differ, with & where one layer has several."""
     layers: int
     """Decoder layers."""
-    query_heads: int
-    """Query heads of a layer."""
-    kv_heads: int
-    """KV heads of a layer; for MLA the query heads, as published."""
+    query_heads: int | None
+    """Query heads of the first layer with KV heads, else heads of the recurrence; null without attention."""
+    kv_heads: int | None
+    """Its KV heads, 0 where there are none; for MLA the query heads, as published; null without attention."""
     kv_bytes_per_token: float
-    """Bytes every further token adds to the cache; window layers are not in it. [B/token]"""
+    """Bytes every further token adds to the cache; window layers and fixed states are not in it. [B/token]"""
     window_bytes: float
-    """Bytes of the window layers of one sequence once full. [B]"""
+    """Bytes of the window and chunked layers of one sequence once full. [B]"""
     state_bytes: float
-    """Bytes of fixed recurrent state of one sequence. [B]"""
+    """Bytes of fixed recurrent and convolution state, and of an encoder's keys and values, of one sequence. [B]"""
     cache_bytes: dict[str, float]
-    """Context in tokens -> bytes of one sequence. [B]"""
+    """Context in tokens -> bytes of one sequence, at least. [B]"""
+    reserved_bytes: dict[str, float]
+    """Context in tokens -> bytes that an engine with pages sets aside, windows held whole (vLLM V1 without its hybrid
+    cache manager). [B]"""
+    page_tokens: int | None
+    """Tokens of such a page; null where no layer keeps keys and values. [token]"""
     parameters: int | None
     """Parameters as the reference implementation counts: tied tensors once, no multi-token prediction."""
     parameters_in_files: int | None
@@ -63,20 +69,40 @@ class KvResult:
     """One row a model, in the order asked."""
 
 
-def counted_from_config(rows: Sequence[KvModel]) -> Remarks:
-    """Which rows' weights are counted from the config, no headers having been read; and how windows and MLA read."""
+def table_notes(rows: Sequence[KvModel]) -> Remarks:
+    """How the numbers of several rows are meant: where weights are from, how windows, MLA and pages read."""
     names = [row.model for row in rows if row.provenance.get("weight_bytes") == "config"]
+    windows = any(row.window_bytes for row in rows)
     return remarks(
         notes=[
             f"weights counted from the config, not read from files: {', '.join(names)}" if names else None,
             "KiB/token is the part that grows without end; layers with a window stop at the window's cap"
-            if any(row.window_bytes for row in rows)
+            if windows
             else None,
             "MLA keeps one latent a token for all heads; its q/kv are the heads it expands to"
             if any("MLA" in row.attention for row in rows)
             else None,
+            page_note(
+                windows=windows,
+                states=any((row.page_tokens or PAGE) > PAGE for row in rows),
+                more=any(row.reserved_bytes != row.cache_bytes for row in rows),
+            ),
         ]
     )
+
+
+def page_note(*, windows: bool, states: bool, more: bool) -> str:
+    """What the reserved bytes are those of."""
+    if not more:
+        return f"an engine with pages of {PAGE} tokens reserves just as much at these contexts"
+    parts = [
+        f"reserved: whole pages of {PAGE} tokens",
+        "pages grown until one holds a recurrent layer's state" if states else "",
+        "all tokens in window layers too" if windows else "",
+    ]
+    engine = "vLLM V1 without its hybrid cache manager"
+    with_it = "; with it a window layer takes window - 1 + batched tokens, by the engine's options" if windows else ""
+    return f"{', '.join(part for part in parts if part)} ({engine}{with_it})"
 
 
 def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
@@ -101,7 +127,7 @@ def kv_model(
     spec = model.spec
     parameters, weight = model.parameters, model.weight_bytes(weights)
     counted = None if parameters.value is None else int(parameters.value)
-    first = spec.layers[0].attention
+    lead = spec.lead_mixer
     answered = contexts_of(model, contexts)
     provenance = {
         "architecture": "config",
@@ -113,12 +139,14 @@ def kv_model(
         model=model.name,
         attention=spec.attention_label,
         layers=len(spec.layers),
-        query_heads=first.query_heads,
-        kv_heads=first.published_kv_heads,
+        query_heads=lead.query_heads if lead else None,
+        kv_heads=lead.published_kv_heads if lead else None,
         kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv)),
         window_bytes=whole(window_bytes(spec, kv)),
-        state_bytes=0,
+        state_bytes=whole(state_bytes(spec, kv)),
         cache_bytes={str(context): whole(cache_bytes(spec, kv, context)) for context in answered},
+        reserved_bytes={str(context): whole(reserved_bytes(spec, kv, context)) for context in answered},
+        page_tokens=page_tokens(spec, kv),
         parameters=counted,
         parameters_in_files=model.parameters_in_files,
         active_parameters=model.active_parameters,
@@ -134,10 +162,31 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
     """What was assumed of a model, whichever command asks; contexts asked beyond its maximum are warned of."""
     parameters, weight = model.parameters, model.weight_bytes(weights)
     problem = model.files_problem
+    given = (f"{model.name}: {line}" for line in model.spec.assumptions)
     return remarks(
-        [_fallback(model, problem) if problem else None, parameters.assumption, weight.assumption],
-        [parameters.warning, weight.warning, _beyond(model, contexts or ())],
-        [_which_count(model)],
+        [_fallback(model, problem) if problem else None, *given, parameters.assumption, weight.assumption],
+        [parameters.warning, weight.warning, _no_draft(model), _beyond(model, contexts or ())],
+        [_which_count(model), _drafting(model)],
+    )
+
+
+def _no_draft(model: Model) -> str | None:
+    """Where multi-token prediction was asked for and there is none."""
+    spec = model.spec
+    return f"{model.name} has no multi-token-prediction layers" if spec.drafting and not spec.draft else None
+
+
+def _drafting(model: Model) -> str | None:
+    """Which layers of multi-token prediction are counted."""
+    spec = model.spec
+    if not (spec.drafting and spec.draft):
+        return None
+    first, last = len(spec.layers), len(spec.active_layers) - 1
+    which = f"layers {first}-{last}" if last > first else f"layer {first}"
+    kinds = ", ".join(dict.fromkeys(layer.label for layer in spec.draft if layer.label)) or "no attention"
+    return (
+        f"{model.name}: multi-token prediction counts too (--mtp): {which} ({kinds}), "
+        f"{_billions(spec.draft_parameters)} parameters"
     )
 
 
@@ -154,6 +203,8 @@ def _which_count(model: Model) -> str | None:
     if held is None or parameters is None or held <= parameters:
         return None
     spec = model.spec
+    if spec.drafting:  # then both are counted
+        return None
     second_head = spec.tied and held - parameters == spec.vocab * spec.hidden
     if not (second_head or spec.mtp_layers):
         return None

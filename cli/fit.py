@@ -28,6 +28,8 @@ def fit(
     weights: options.Weights = None,
     kv: options.Kv = "bf16",
     require: options.Require = None,
+    mtp: options.Mtp = False,
+    encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
     offline: options.Offline = False,
     format: options.Format = None,
@@ -53,12 +55,13 @@ def fit(
     check_output(output, [model or ""])
     _check_engine(engine)
     kept, contexts = options.share(reserve), options.token_list(context)
+    encoder = options.token_count(encoder_tokens, "--encoder-tokens")
     weight_format, kv_format = formats(weights, kv)
     rules = [parse_rule(text) for text in require or []]
     count = _count(gpus, tp)
     match = _accelerator(gpu)
     accelerator = match.accelerator
-    loaded = load(model or "", Lookup(revision, offline))
+    loaded = load(model or "", Lookup(revision, offline, mtp, encoder))
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
@@ -74,6 +77,8 @@ def fit(
         "weights": weights,
         "kv": kv_format.name,
         "contexts": wanted,
+        "mtp": mtp,
+        "encoder_tokens": encoder,
         "require": require or [],
         "revision": revision,
     }
@@ -90,7 +95,7 @@ def _leave_unless_met(requirements: list[Requirement]) -> None:
     unknown = [r.rule for r in requirements if r.passed is None]
     if unknown:
         raise UnansweredError(
-            f"{'; '.join(unknown)}: the cache has windows in every layer, it does not grow with tokens"
+            f"{'; '.join(unknown)}: every layer has a window or a fixed state, the cache does not grow with tokens"
         )
 
 

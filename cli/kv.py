@@ -24,6 +24,8 @@ def kv(
     context: options.Contexts = None,
     weights: options.Weights = None,
     kv: options.Kv = "bf16",
+    mtp: options.Mtp = False,
+    encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
     offline: options.Offline = False,
     format: options.Format = None,
@@ -35,30 +37,32 @@ def kv(
     """KV cache and weights: one row a model."""
     explain_or(explain, models)
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.kv import KvModel, counted_from_config, kv_model
+    from roofcast.calculators.kv import KvModel, kv_model, table_notes
     from roofcast.reports.kv import kv_document
 
     output = Output(format, out, strict)
     check_output(output, models or [])
-    contexts = options.token_list(context)
+    contexts, encoder = options.token_list(context), options.token_count(encoder_tokens, "--encoder-tokens")
     weight_format, kv_format = formats(weights, kv)
     rows: list[KvModel] = []
     remarks = [Remarks(notes=(f"KV cache in {kv_format.name} (--kv)",))]
 
     def answer(name: str) -> None:
-        model = load(name, Lookup(revision, offline))
+        model = load(name, Lookup(revision, offline, mtp, encoder))
         row, said = kv_model(model, weights=weight_format, kv=kv_format, contexts=contexts)
         rows.append(row)
         remarks.append(said)
 
     code = load_all(models or [], answer)
     if rows:
-        remarks.append(counted_from_config(rows))
+        remarks.append(table_notes(rows))
         inputs = {
             "models": list(models or []),
             "weights": weights,
             "kv": kv_format.name,
             "contexts": contexts,
+            "mtp": mtp,
+            "encoder_tokens": encoder,
             "revision": revision,
         }
         document = kv_document(rows, inputs, sum(remarks, Remarks()), contexts=contexts)

@@ -13,8 +13,11 @@ from roofcast.cli.session import Lookup, Output, check_output, emit, explain_or,
 def model(
     model: options.OneModel = None,
     context: options.Contexts = None,
+    batch: options.Batches = "1,16,64",
     weights: options.Weights = None,
     kv: options.Kv = "bf16",
+    mtp: options.Mtp = False,
+    encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
     offline: options.Offline = False,
     format: options.Format = None,
@@ -39,9 +42,21 @@ def model(
 
     output = Output(format, out, strict)
     check_output(output, [model or ""])
-    contexts = options.token_list(context)
+    contexts, batches = options.token_list(context), options.token_list(batch, "--batch")
+    encoder = options.token_count(encoder_tokens, "--encoder-tokens")
     weight_format, kv_format = formats(weights, kv)
-    loaded = load(model or "", Lookup(revision, offline))
-    result, remarks = describe(loaded, weights=weight_format, kv=kv_format, contexts=contexts)
-    inputs = {"model": model, "weights": weights, "kv": kv_format.name, "contexts": contexts, "revision": revision}
+    loaded = load(model or "", Lookup(revision, offline, mtp, encoder))
+    result, remarks = describe(
+        loaded, weights=weight_format, kv=kv_format, contexts=contexts, batches=tuple(dict.fromkeys(batches or ()))
+    )
+    inputs = {
+        "model": model,
+        "weights": weights,
+        "kv": kv_format.name,
+        "contexts": contexts,
+        "batches": batches,
+        "mtp": mtp,
+        "encoder_tokens": encoder,
+        "revision": revision,
+    }
     present(model_document(result, inputs, remarks), output)

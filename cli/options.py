@@ -9,7 +9,7 @@ import typer
 from roofcast.hwdb.units import UnitError, parse_percent, parse_tokens
 
 
-def token_list(text: str | None) -> list[int] | None:
+def token_list(text: str | None, option: str = "--context") -> list[int] | None:
     """A comma-separated list of token counts, `4k,32k`; None stays None.
 
     >>> token_list("4k,128k")
@@ -18,7 +18,15 @@ def token_list(text: str | None) -> list[int] | None:
     try:
         return None if text is None else [parse_tokens(part) for part in text.split(",")]
     except UnitError as error:
-        raise UnitError(f"--context {text}: {error}") from error
+        raise UnitError(f"{option} {text}: {error}") from error
+
+
+def token_count(text: str | None, option: str) -> int | None:
+    """One token count; None stays None."""
+    try:
+        return None if text is None else parse_tokens(text)
+    except UnitError as error:
+        raise UnitError(f"{option} {text}: {error}") from error
 
 
 def share(text: str) -> float:
@@ -58,6 +66,17 @@ Kv = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="Format of the K
 Contexts = Annotated[
     str | None,
     typer.Option("--context", metavar="N,...", help="Tokens, 4k is 4096 (default: 4k,32k and the model's maximum)."),
+]
+Batches = Annotated[
+    str,
+    typer.Option("--batch", metavar="N,...", help="Tokens of a step, for the experts that it reads."),
+]
+Mtp = Annotated[bool, typer.Option("--mtp", help="Count multi-token-prediction layers too, as when drafting.")]
+EncoderTokens = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder-tokens", metavar="N", help="Encoder or image tokens that cross attention keeps (default: the config's)."
+    ),
 ]
 Reserve = Annotated[
     str, typer.Option("--reserve", metavar="SHARE", help="Share of the memory kept free (engine none).")

@@ -28,10 +28,12 @@ SEVERITY = (2, 3, 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How models are looked up."""
+    """How models are looked up, and read."""
 
     revision: str | None
     offline: bool
+    mtp: bool = False
+    encoder_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def load(name: str, lookup: Lookup) -> Model:
 
     with shard_progress(name) as progress:
         checkpoint = resolve(name, revision=lookup.revision, offline=lookup.offline, progress=progress)
-    return load_model(checkpoint)
+    return load_model(checkpoint, drafting=lookup.mtp, encoder_tokens=lookup.encoder_tokens)
 
 
 def formats(weights: str | None, kv: str) -> tuple[Format | None, Format]:

@@ -11,6 +11,7 @@ from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
+    from roofcast.modelspec.plan import Slot
 
 OVERLAPPING: int = 4  # the ratio whose blocks overlap, and whose entries an index selects
 KINDS_BY_RATIO = {0: "SWA", OVERLAPPING: "CSA", 128: "HCA"}
@@ -141,6 +142,12 @@ class CompressedAttention:
             index_head_dim=config.size("index_head_dim"),
             index_selected=config.size("index_topk"),
         )
+
+
+def read_compressed(config: Config, slot: Slot, role: str) -> CompressedAttention:
+    """One layer of compressed attention; its role is its ratio's."""
+    del role
+    return CompressedAttention.read(config, slot.layer or 0)
 
 
 def _compressor(hidden: int, width: int, copies: int, ratio: int) -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from roofcast.modelspec.errors import UndeterminedModelError
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.heads import read_grouped
+from roofcast.modelspec.keys import ENCODER_TOKENS
+from roofcast.modelspec.plan import FULL
 from roofcast.modelspec.state import CACHE, Kept, fixed
 
 if TYPE_CHECKING:
     from roofcast.modelspec.attention import GroupedAttention
+    from roofcast.modelspec.config import Config
+    from roofcast.modelspec.plan import Slot
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +94,30 @@ class CrossAttention:
             )
             raise UndeterminedModelError(msg)
         return self.encoder_tokens
+
+
+def read_cross(config: Config, slot: Slot, role: str) -> CrossAttention:
+    """Attention to an image's or an encoder's tokens."""
+    del role
+    geometry = read_grouped(config, slot, FULL)
+    if config.trait_value("cross_qk_norm"):
+        geometry = replace(geometry, qk_norm_parameters=2 * geometry.head_dim)
+    gates = config.trait_value("cross_gate_parameters", 0)
+    return CrossAttention(geometry, _encoder_tokens(config), gate_parameters=gates)
+
+
+def _encoder_tokens(config: Config) -> int | None:
+    """Tokens of the other side: as asked, else as the class always has; None where only the input tells.
+
+    Raises:
+        MalformedModelError: more than the encoder has positions.
+    """
+    limit = config.optional_size("encoder_limit")
+    always = limit if config.trait_value("encoder_is_full") else config.trait_value("encoder_tokens")
+    if config.value(ENCODER_TOKENS) is None:
+        return None if always is None else int(always)
+    tokens = config.size(ENCODER_TOKENS, least=0)
+    if limit is not None and tokens > limit:
+        msg = f"{tokens} encoder tokens are more than {config.key_of('encoder_limit')}, {limit}"
+        raise MalformedModelError(msg)
+    return tokens

@@ -38,7 +38,7 @@ def _zaya_model(config: Config) -> int:
     return 2 * config.size("hidden") + (config.size("layers") - 1) * config.size("router_hidden_size")
 
 
-def _gemma3n_layer(config: Config, layer: int | None, sparse: bool) -> int:  # noqa: FBT001
+def _gemma3n_layer(config: Config, layer: int | None, sparse: bool) -> int:
     """Gemma 3n: AltUp over n streams, a LAuReL block of rank r, a per-layer input of width p. [parameter]
 
     AltUp 2 h + n h + n^2 + n^3; LAuReL 2 h r + h; input 2 h p + h.
@@ -49,7 +49,7 @@ def _gemma3n_layer(config: Config, layer: int | None, sparse: bool) -> int:  # n
     return altup + (2 * config.size("laurel_rank") + 1) * hidden + _per_layer_input(config)
 
 
-def _gemma4_layer(config: Config, layer: int | None, sparse: bool) -> int:  # noqa: FBT001
+def _gemma4_layer(config: Config, layer: int | None, sparse: bool) -> int:
     """Gemma 4: a per-layer input, and three more norms where experts stand beside the feed-forward. [parameter]"""
     del layer
     if config.flag("enable_moe_block"):
@@ -85,7 +85,7 @@ def _position_biases(config: Config) -> int:
     return config.size("relative_attention_num_buckets") * config.size("query_heads")
 
 
-def _position_biases_of_layer(config: Config, layer: int | None, sparse: bool) -> int:  # noqa: FBT001
+def _position_biases_of_layer(config: Config, layer: int | None, sparse: bool) -> int:
     """UMT5: as T5, in every layer. [parameter]"""
     del layer, sparse
     return _position_biases(config)
@@ -105,8 +105,15 @@ MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
     "t5": _position_biases,
     "zaya": _zaya_model,
 }
+def _own_embeddings(config: Config) -> int:
+    """BART: untied, encoder and decoder each have an embedding beside the shared one: 2 V h. [parameter]"""
+    tied = config.flag("tie_word_embeddings", default=config.family.tied)
+    return 0 if tied else 2 * config.size("vocab") * config.size("hidden")
+
+
 # tables beside the embedding that a token only looks up in
 TABLES: Final[Mapping[str, Callable[[Config], int]]] = {
+    "bart": _own_embeddings,
     "gemma3n": _per_layer_table,
     "gemma4": _per_layer_table,
     "mllama": lambda config: MLLAMA_ROWS * config.size("hidden"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.families_encoder import ENCODER_FAMILIES
 from roofcast.modelspec.families_mixed import MIXED_FAMILIES
 from roofcast.modelspec.families_plain import PLAIN_FAMILIES
-from roofcast.modelspec.family import Family
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.family import Family
 
 FAMILIES: Final[dict[str, Family]] = {**PLAIN_FAMILIES, **MIXED_FAMILIES, **ENCODER_FAMILIES}
 

@@ -20,7 +20,7 @@ _T5: Final = Family(
     tied=True,
     extras="t5",
     names=_T5_NAMES,
-    constants={"gated_by": "feed_forward_proj", "always_tied": True},
+    constants={"gated_by": "feed_forward_proj", "ties": True},
     defaults={**_T5_SIZES, "feed_forward_proj": "relu"},
 )
 _MT5: Final = replace(_T5, defaults={**_T5_SIZES, "feed_forward_proj": "gated-gelu"})
@@ -40,6 +40,7 @@ _BART: Final = Family(
     positions=2,
     embedding_norm=True,
     final_norm=False,
+    extras="bart",
     tied=True,
     own_head_dim=False,
     names={**_BART_NAMES, "encoder_limit": ("max_position_embeddings",)},
@@ -58,6 +59,7 @@ ENCODER_FAMILIES: Final[dict[str, Family]] = {
             "cross_gate_parameters": 2,
             "cross_qk_norm": True,
             "encoder_tokens": 0,
+            "ties": False,  # its embedding has rows that its head has not
         },
         needs=("kv_heads",),
     ),
@@ -68,6 +70,7 @@ ENCODER_FAMILIES: Final[dict[str, Family]] = {
         _BART,
         positions=0,
         embedding_norm=False,
+        extras="",
         final_norm=True,
         names={**_BART_NAMES, "context": ("max_target_positions",), "encoder_limit": ("max_source_positions",)},
         constants={"key_bias": False, "encoder_is_full": True},

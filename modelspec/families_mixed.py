@@ -87,7 +87,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         has=("window", "kv_shared", "per_layer_inputs"),
         qk_norm="head",
         extras="gemma3n",
-        constants={"full_every": 5},
+        constants={"full_every": 5, "listed_widths": True},
         defaults={
             "sliding_window": 512,
             "head_dim": 256,

@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.config import listed
-from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.indexer import Indexer, block_indexer, latent_indexer
 from roofcast.modelspec.keys import UNDERSTOOD, is_off, not_understood
-from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.plan import CHUNKED, FULL, SLIDING, Slot, deciding_key, flags_of, per_layer
 from roofcast.modelspec.strictjson import quoted, short
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
+    from roofcast.modelspec.indexer import Indexer
 
 # keys of attn_config that are understood or mean nothing (configuration classes write all of theirs there)
 NESTED: Final = frozenset({"attn_type", "kv_n_heads", "qk_ln", "attn_pdrop", "attn_impl", "model_type", "tie_word_embeddings", "top_k", "torch_dtype"})  # fmt: skip
 LAYER_SIZES: Final = frozenset({"head_dim", "num_key_value_heads"})  # keys of a layer in per_layer_config
-ENCODER_TOKENS: Final = "encoder_tokens"  # no key of a file: what `build_spec` was asked for
 WINDOW_KEYS: Final[dict[str, str]] = {SLIDING: "window", CHUNKED: "attention_chunk_size"}
-INDEX_TYPES: Final[dict[str, bool]] = {"full": True, "shared": False}  # whether the layer has an index of its own
 
 
 def window_of(config: Config, role: str) -> int | None:
@@ -93,12 +89,12 @@ def _own_sizes(config: Config, slot: Slot, role: str) -> Config:
 def _as_layer(config: Config, layer: int | None) -> Config:
     """The config with what per_layer_config, which transformers 5 writes, states of one layer."""
     stated, count = config.block("per_layer_config").raw, config.size("layers")
-    numbers = frozenset(map(str, range(count)))
-    strange = [str(key) for key in stated if key not in numbers]
+    # numbers are written as 5, or as 05 where there are ten layers or more
+    strange = [key for key in stated if not (key.isdecimal() and len(key) < 6 and int(key) < count)]  # noqa: PLR2004
     if strange:
         msg = f"per_layer_config names {listed(strange)}; it must name layers from 0 to {count - 1}"
         raise MalformedModelError(msg)
-    entry = stated.get(str(layer), {})
+    entry = {int(key): value for key, value in stated.items()}.get(-1 if layer is None else layer, {})
     if not isinstance(entry, Mapping) or None in entry.values():
         msg = f"per_layer_config has {short(entry)} for layer {layer}; it must be an object of sizes"
         raise MalformedModelError(msg)
@@ -197,76 +193,11 @@ def _block_index(config: Config, slot: Slot) -> Indexer | None:
     if not sparse.flag("use_sparse_attention", default=True):
         return None
     flags = flags_of(sparse, "sparse_attention_freq", config.size("layers"))
-    return block_indexer(config) if flags[slot.layer] else None
+    if not flags[slot.layer]:
+        return None
+    from roofcast.modelspec.indexer import block_indexer  # noqa: PLC0415 - few models have one
 
-
-def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
-    """MLA, with a sparse index of its own, an earlier layer's, or none."""
-    indexed = config.raw.get("index_head_dim") is not None and config.has("indexer")
-    own_index = indexed and _has_index(config, slot)
-    heads, family = config.size("query_heads"), config.family
-    gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
-    value_head_dim = config.size("v_head_dim", config.trait_value("v_head_dim"))
-    widths = {"head": heads, "element": heads * value_head_dim}
-    return LatentAttention(
-        query_heads=heads,
-        kv_lora_rank=config.size("kv_lora_rank"),
-        q_lora_rank=config.optional_size("q_lora_rank"),
-        qk_nope_head_dim=config.size("qk_nope_head_dim"),
-        qk_rope_head_dim=config.size("qk_rope_head_dim"),
-        value_head_dim=value_head_dim,
-        bias=config.trait(family.qkv_bias),
-        window=window_of(config, role),
-        index=latent_indexer(config) if own_index else None,
-        selected=config.size("index_topk") if indexed and not own_index else None,
-        extra_parameters=config.size("hidden") * widths.get(gate, 0),
-    )
-
-
-def _has_index(config: Config, slot: Slot) -> bool:
-    """Whether an MLA layer scores tokens itself: by indexer_types, by a pattern of letters, or every so many layers."""
-    types, pattern = config.raw.get("indexer_types"), config.raw.get("index_topk_pattern")
-    layer, count = slot.layer or 0, config.size("layers")
-    if not is_off(types):
-        name = str(per_layer(config, "indexer_types", count)[layer])
-        if name not in INDEX_TYPES:
-            msg = f"indexer_types has {listed([name])}, which roofcast does not understand; it knows full, shared"
-            raise UnknownArchitectureError(msg)
-        return INDEX_TYPES[name]
-    if isinstance(pattern, str) and len(pattern) == count and set(pattern) <= {"F", "S"}:
-        return pattern[layer] == "F"
-    if not is_off(pattern):
-        msg = f"index_topk_pattern is {short(pattern)}; it must be {count} letters F (own index) and S (shared)"
-        raise MalformedModelError(msg)
-    every, offset = config.size("index_topk_freq", 1), config.size("index_skip_topk_offset", 2, least=0)
-    return max(layer - offset + 1, 0) % every == 0
-
-
-def read_cross(config: Config, slot: Slot, role: str) -> CrossAttention:
-    """Attention to an image's or an encoder's tokens."""
-    del role
-    geometry = read_grouped(config, slot, FULL)
-    if config.trait_value("cross_qk_norm"):
-        geometry = replace(geometry, qk_norm_parameters=2 * geometry.head_dim)
-    gates = config.trait_value("cross_gate_parameters", 0)
-    return CrossAttention(geometry, _encoder_tokens(config), gate_parameters=gates)
-
-
-def _encoder_tokens(config: Config) -> int | None:
-    """Tokens of the other side: as asked, else as the class always has; None where only the input tells.
-
-    Raises:
-        MalformedModelError: more than the encoder has positions.
-    """
-    limit = config.optional_size("encoder_limit")
-    always = limit if config.trait_value("encoder_is_full") else config.trait_value("encoder_tokens")
-    if config.value(ENCODER_TOKENS) is None:
-        return None if always is None else int(always)
-    tokens = config.size(ENCODER_TOKENS, least=0)
-    if limit is not None and tokens > limit:
-        msg = f"{tokens} encoder tokens are more than {config.key_of('encoder_limit')}, {limit}"
-        raise MalformedModelError(msg)
-    return tokens
+    return block_indexer(config)
 
 
 def _divides(part: Any, whole: int, part_key: str, whole_key: str) -> None:  # noqa: ANN401

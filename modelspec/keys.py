@@ -83,6 +83,8 @@ ROLE_FACTS: Final[dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
     ),
 }
 
+ENCODER_TOKENS: Final = "encoder_tokens"  # no key of a file: what `build_spec` was asked for
+
 # keys whose values differ from layer to layer: with one of them, equal roles may be unequal layers
 LAYERED: Final = (
     "compress_ratios", "indexer_types", "index_topk_freq", "index_topk_pattern", "num_kv_shared_layers", "block_configs",

@@ -6,20 +6,12 @@ To add one, write its class (see `Attention` for what is asked of it) and its ro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.attention import GroupedAttention
-from roofcast.modelspec.cca import ConvolutionalAttention
-from roofcast.modelspec.compressed import CompressedAttention
-from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.errors import UnknownArchitectureError
-from roofcast.modelspec.heads import read_cross, read_grouped, read_latent
 from roofcast.modelspec.keys import ALIASES
-from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.plan import CHUNKED, CONV, CROSS, FULL, HYBRID, LINEAR, SLIDING, Slot, deciding_key
-from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
-from roofcast.modelspec.rwkv import Rwkv
-from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -33,26 +25,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind.
+    """One kind. Its module is imported when a layer needs it: a Llama pays for no recurrence.
 
     Args:
-        cls: its class.
-        read: makes it from a config, for one layer and role.
+        where: its class, as `module:name`, or the class itself.
         serves: roles of layers that it can have.
         keys: facts that the config must all have.
+        reader: what makes it from a config, a layer and a role, as `module:name`; empty is `read` of the class,
+            from the config alone.
         default: whether any class may have it; of others, the class's row must name the kind.
     """
 
-    cls: type[Attention]
-    read: Read
+    where: str | type[Attention]
     serves: frozenset[str]
     keys: tuple[str, ...] = ()
+    reader: str = ""
     default: bool = False
 
+    @property
+    def cls(self) -> type[Attention]:
+        """Its class."""
+        found: type[Attention] = _load(self.where) if isinstance(self.where, str) else self.where
+        return found
 
-def _compressed(config: Config, slot: Slot, role: str) -> Attention:
-    del role
-    return CompressedAttention.read(config, slot.layer or 0)
+    def read(self, config: Config, slot: Slot, role: str) -> Attention:
+        """One layer's mixer of this kind.
+
+        Raises:
+            MalformedModelError, UnknownArchitectureError: sizes missing or that cannot be.
+        """
+        if self.reader:
+            reader: Read = _load(self.reader)
+            return reader(config, slot, role)
+        of_class: Any = self.cls
+        mixer: Attention = of_class.read(config)
+        return mixer
+
+
+def _load(where: str) -> Any:  # noqa: ANN401 - a class or a function
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"roofcast.modelspec.{module}"), name)
 
 
 _SOFTMAX: Final = frozenset({FULL, SLIDING, CHUNKED})
@@ -60,23 +72,19 @@ _LINEAR: Final = frozenset({LINEAR})
 
 # the first that serves the role and whose keys are there is the layer's kind
 KINDS: Final[dict[str, Kind]] = {
-    "compressed": Kind(CompressedAttention, _compressed, _SOFTMAX, ("compress_ratios",)),
-    "latent": Kind(LatentAttention, read_latent, _SOFTMAX, ("kv_lora_rank",)),
-    "cca": Kind(
-        ConvolutionalAttention, lambda c, _, __: ConvolutionalAttention.read(c), frozenset({HYBRID}), ("cca_time0",)
-    ),
-    "cross": Kind(CrossAttention, read_cross, frozenset({CROSS})),
-    "grouped": Kind(GroupedAttention, read_grouped, _SOFTMAX, default=True),
-    "gated_delta": Kind(GatedDeltaNet, lambda c, _, __: GatedDeltaNet.read(c), _LINEAR, ("linear_num_value_heads",)),
-    "kimi_delta": Kind(KimiDelta, lambda c, _, __: KimiDelta.read(c), _LINEAR, ("kda",)),
-    "mamba2": Kind(Mamba2, lambda c, _, __: Mamba2.read(c), _LINEAR, ("ssm_state",)),
-    "mamba1": Kind(Mamba1, lambda c, _, __: Mamba1.read(c), _LINEAR, ("ssm_state",)),
-    "mlstm": Kind(MLstm, lambda c, _, __: MLstm.read(c), _LINEAR, ("qk_dim_factor",)),
-    "rwkv": Kind(Rwkv, lambda c, _, __: Rwkv.read(c), _LINEAR, ("attention_hidden_size",)),
-    "lightning": Kind(LightningAttention, lambda c, _, __: LightningAttention.read(c), _LINEAR, ("query_heads",)),
-    "short_conv": Kind(
-        ShortConvolution, lambda c, _, __: ShortConvolution.read(c), frozenset({CONV}), ("conv_L_cache",)
-    ),
+    "compressed": Kind("compressed:CompressedAttention", _SOFTMAX, ("compress_ratios",), "compressed:read_compressed"),
+    "latent": Kind("latent:LatentAttention", _SOFTMAX, ("kv_lora_rank",), "latent:read_latent"),
+    "cca": Kind("cca:ConvolutionalAttention", frozenset({HYBRID}), ("cca_time0",)),
+    "cross": Kind("cross:CrossAttention", frozenset({CROSS}), reader="cross:read_cross"),
+    "grouped": Kind("attention:GroupedAttention", _SOFTMAX, reader="heads:read_grouped", default=True),
+    "gated_delta": Kind("recurrent:GatedDeltaNet", _LINEAR, ("linear_num_value_heads",)),
+    "kimi_delta": Kind("recurrent:KimiDelta", _LINEAR, ("kda",)),
+    "mamba2": Kind("ssm:Mamba2", _LINEAR, ("ssm_state",)),
+    "mamba1": Kind("ssm:Mamba1", _LINEAR, ("ssm_state",)),
+    "mlstm": Kind("recurrent:MLstm", _LINEAR, ("qk_dim_factor",)),
+    "rwkv": Kind("rwkv:Rwkv", _LINEAR, ("attention_hidden_size",)),
+    "lightning": Kind("recurrent:LightningAttention", _LINEAR, ("query_heads",)),
+    "short_conv": Kind("ssm:ShortConvolution", frozenset({CONV}), ("conv_L_cache",)),
 }
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.config import listed
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.heads import window_of
+from roofcast.modelspec.indexer import Indexer, latent_indexer
+from roofcast.modelspec.keys import is_off
+from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import Kept, per_token
+from roofcast.modelspec.strictjson import short
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
-    from roofcast.modelspec.indexer import Indexer
+    from roofcast.modelspec.config import Config
+
+INDEX_TYPES: Final[dict[str, bool]] = {"full": True, "shared": False}  # whether the layer has an index of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +112,45 @@ class LatentAttention:
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides them."""
         return self.query_heads % tp == 0
+
+
+def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
+    """MLA, with a sparse index of its own, an earlier layer's, or none."""
+    indexed = config.raw.get("index_head_dim") is not None and config.has("indexer")
+    own_index = indexed and _has_index(config, slot)
+    heads, family = config.size("query_heads"), config.family
+    gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
+    value_head_dim = config.size("v_head_dim", config.trait_value("v_head_dim"))
+    widths = {"head": heads, "element": heads * value_head_dim}
+    return LatentAttention(
+        query_heads=heads,
+        kv_lora_rank=config.size("kv_lora_rank"),
+        q_lora_rank=config.optional_size("q_lora_rank"),
+        qk_nope_head_dim=config.size("qk_nope_head_dim"),
+        qk_rope_head_dim=config.size("qk_rope_head_dim"),
+        value_head_dim=value_head_dim,
+        bias=config.trait(family.qkv_bias),
+        window=window_of(config, role),
+        index=latent_indexer(config) if own_index else None,
+        selected=config.size("index_topk") if indexed and not own_index else None,
+        extra_parameters=config.size("hidden") * widths.get(gate, 0),
+    )
+
+
+def _has_index(config: Config, slot: Slot) -> bool:
+    """Whether an MLA layer scores tokens itself: by indexer_types, by a pattern of letters, or every so many layers."""
+    types, pattern = config.raw.get("indexer_types"), config.raw.get("index_topk_pattern")
+    layer, count = slot.layer or 0, config.size("layers")
+    if not is_off(types):
+        name = str(per_layer(config, "indexer_types", count)[layer])
+        if name not in INDEX_TYPES:
+            msg = f"indexer_types has {listed([name])}, which roofcast does not understand; it knows full, shared"
+            raise UnknownArchitectureError(msg)
+        return INDEX_TYPES[name]
+    if isinstance(pattern, str) and len(pattern) == count and set(pattern) <= {"F", "S"}:
+        return pattern[layer] == "F"
+    if not is_off(pattern):
+        msg = f"index_topk_pattern is {short(pattern)}; it must be {count} letters F (own index) and S (shared)"
+        raise MalformedModelError(msg)
+    every, offset = config.size("index_topk_freq", 1), config.size("index_skip_topk_offset", 2, least=0)
+    return max(layer - offset + 1, 0) % every == 0

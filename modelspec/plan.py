@@ -86,7 +86,8 @@ def layer_plan(config: Config) -> tuple[Slot, ...]:
     if config.trait_value("last_full"):
         slots = (*slots[:-1], Slot((FULL,)))
     _check_shared(config, slots)
-    if all(is_off(config.raw.get(key)) for key in LAYERED):
+    widths = config.trait_value("listed_widths") and isinstance(config.value("intermediate"), list)
+    if not widths and all(is_off(config.raw.get(key)) for key in LAYERED):
         return slots
     return tuple(Slot(slot.roles, slot.feeds, slot.sparse, layer) for layer, slot in enumerate(slots))
 

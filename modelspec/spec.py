@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.config import Config, read_config
+from roofcast.modelspec.config import Config, listed, read_config
 from roofcast.modelspec.draft import read_draft
-from roofcast.modelspec.encoders import ENCODERS
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.extras import MODEL_EXTRAS, TABLES
 from roofcast.modelspec.ffn import MoeFeedForward
-from roofcast.modelspec.heads import ENCODER_TOKENS
+from roofcast.modelspec.keys import ENCODER_TOKENS
 from roofcast.modelspec.layers import NORMS, Layer, read_layers
 from roofcast.modelspec.nested import text_model
 from roofcast.modelspec.strictjson import quoted, short
-from roofcast.modelspec.towers import Tower, find_wrapper
+from roofcast.modelspec.towers import Tower, find_encoder, find_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -215,6 +215,7 @@ def build_spec(
     norm = NORMS[family.norm] * hidden
     vocab = _vocab(config)
     _refuse_other_embedding_width(config, hidden)
+    _refuse_half(config)
     layers = read_layers(config)
     draft, draft_parameters = read_draft(config, layers)
     final = family.final_norm and config.flag("do_layer_norm_before", default=True)
@@ -245,7 +246,7 @@ def build_spec(
 
 def _towers(raw: Mapping[str, Any], text: TextModel, config: Config) -> tuple[tuple[Tower, ...], str]:
     """What stands beside the decoder, and the class of a multimodal model of which that is not known."""
-    encoder = ENCODERS.get(config.model_type)
+    encoder = find_encoder(config.model_type) if config.known and config.has("encoder") else None
     if encoder:
         return encoder(raw), ""
     if not text.outer:
@@ -260,7 +261,7 @@ def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
     if text.completed:
         said = ", ".join(f"{key} {text.raw[key]}" for key in text.completed)
         lines.append(f"its nested text model leaves these to its class {quoted(config.model_type)}: {said}")
-    if config.trait_value("always_tied") and config.raw.get("tie_word_embeddings") is False:
+    if config.trait_value("ties") and config.raw.get("tie_word_embeddings") is False:
         head = f"{_vocab(config) * config.size('hidden'):,}"
         lines.append(
             "tie_word_embeddings is false, but its class ties all the same: weight files may hold a head "
@@ -272,7 +273,8 @@ def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
 def _tied(config: Config) -> bool:
     """Whether input and output embedding are one: as the class insists, else as the file says, else the default."""
     stated = config.flag("tie_word_embeddings", default=config.family.tied)
-    return True if config.trait_value("always_tied") else stated
+    fixed: bool | None = config.trait_value("ties")
+    return stated if fixed is None else fixed
 
 
 def _vocab(config: Config) -> int:
@@ -307,6 +309,17 @@ def _unknown_class(config: Config) -> str:
         f"model_type {quoted(config.model_type)} is not known" if config.model_type else "config.json has no model_type"
     )
     return f"{what}: its parameters cannot be counted from its config alone; safetensors headers would tell"
+
+
+def _refuse_half(config: Config) -> None:
+    """An encoder or a decoder alone, or another head, is not the encoder-decoder that is counted."""
+    names = config.raw.get("architectures")
+    if not (config.known and config.has("encoder") and isinstance(names, list)):
+        return
+    others = [str(name) for name in names if re.search(r"(Encoder|Decoder)Model$|For(?!ConditionalGeneration)", str(name))]
+    if others:
+        msg = f"architectures is {listed(others)}: only the whole encoder-decoder with its language head is understood"
+        raise UnknownArchitectureError(msg)
 
 
 def _refuse_other_embedding_width(config: Config, hidden: int) -> None:

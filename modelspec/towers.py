@@ -260,6 +260,13 @@ def find_wrapper(model_type: str) -> Reader | None:
     return wrappers().get(model_type)
 
 
+def find_encoder(model_type: str) -> Callable[[Mapping[str, Any]], tuple[Tower, ...]] | None:
+    """The reader of an encoder-decoder class's encoder, None where roofcast knows none of that `model_type`."""
+    from roofcast.modelspec.encoders import ENCODERS  # noqa: PLC0415 - few models have one
+
+    return ENCODERS.get(model_type)
+
+
 def _is_size(value: object, least: int) -> TypeGuard[int]:
     return type(value) is int and least <= value <= LARGEST
 

@@ -68,7 +68,7 @@ def _memory(result: FitResult, inputs: Mapping[str, Any]) -> Table:
 
 
 def _kv_tokens(result: FitResult) -> str:
-    return "windows only, no growth" if result.kv_tokens is None else f"{count(result.kv_tokens)} tokens"
+    return "no growth with tokens" if result.kv_tokens is None else f"{count(result.kv_tokens)} tokens"
 
 
 def _contexts(result: FitResult) -> Table:

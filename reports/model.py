@@ -1,17 +1,22 @@
-"""`model` as a document: facts with provenance, the layer map, parameters by component."""
+"""`model` as a document: facts with provenance, the layer map, parameters by component, state and experts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.reports.document import Document, Table, plain, table
+from roofcast.reports.kv import heads
 from roofcast.reports.numbers import GIB, KIB, NOTHING, context_name, count, fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.describe import Fact, LayerRun, ModelResult
+    from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State
+    from roofcast.calculators.experts import Experts
+
+RUNS: Final = 3  # runs of layer numbers that a cell spells out; of more it shows the first two and the last
 
 
 def model_document(result: ModelResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
@@ -28,22 +33,19 @@ def model_document(result: ModelResult, inputs: Mapping[str, Any], remarks: Rema
 
 
 def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
-    facts = table(("fact", "value", "from"), [_fact(fact) for fact in result.facts], left=(0, 1, 2))
     total = sum(result.parameters_by_component.values())
     components = [
         (name.replace("_", "-"), count(n), f"{n / total:.1%}")
         for name, n in (*result.parameters_by_component.items(), ("all", total))
     ]
     tables = [
-        facts,
-        table(
-            ("layers", "attn", "q/kv", "window", "feed-forward", "KV elements\na token", "parameters\na layer"),
-            [_run(run) for run in result.layers],
-            left=(0, 1, 4),
-        ),
+        table(("fact", "value", "from"), [_fact(fact) for fact in result.facts], left=(0, 1, 2)),
+        *_layer_map(result.layers),
         table(("component", "parameters", "share"), components),
-        table((f"KV cache ({inputs['kv']})", ""), _cache(result)),
+        table((f"KV cache ({inputs['kv']})", "", "reserved\nin pages"), _cache(result)),
     ]
+    if result.experts is not None:
+        tables.append(_experts(result.experts))
     if result.stored_elements is not None:
         stored = [(dtype, count(n)) for dtype, n in result.stored_elements.items()]
         size = f"{(result.stored_bytes or 0) / GIB:.2f} GiB in the weight files"
@@ -63,21 +65,98 @@ def _fact(fact: Fact) -> tuple[str, str, str]:
     return (name if name != "weight bytes" else "weights, bytes", text, fact.provenance or "")
 
 
-def _run(run: LayerRun) -> tuple[str, ...]:
+def _layer_map(runs: Sequence[LayerRun]) -> tuple[Table, Table]:
+    """What each kind of layer is, and what it takes; layers that are alike share a row wherever they stand."""
+    alike: dict[tuple[object, ...], list[LayerRun]] = {}
+    for run in runs:
+        alike.setdefault(_kind(run), []).append(run)
+    named = [(_where(group), group[0], sum(run.last - run.first + 1 for run in group)) for group in alike.values()]
+    kinds = [
+        (
+            where,
+            str(layers),
+            run.attention or NOTHING,
+            heads(run.query_heads, run.kv_heads),
+            count(run.window),
+            " + ".join(run.feed_forwards) or NOTHING,
+        )
+        for where, run, layers in named
+    ]
+    takes = [
+        (
+            where,
+            count(run.attention_parameters),
+            count(run.feed_forward_parameters),
+            *(_state(state) for state in (run.token_state, run.window_state, run.fixed_state)),
+        )
+        for where, run, _ in named
+    ]
+    taken = ("one layer", "attn\nparameters", "feed-forward\nparameters", "bytes\na token", "window\nbytes", "fixed\nbytes")
     return (
-        f"{run.first}-{run.last}" if run.last > run.first else str(run.first),
-        run.attention,
-        f"{run.query_heads}/{run.kv_heads}",
-        count(run.window),
-        run.feed_forward,
-        count(run.kv_elements_per_token),
-        count(run.attention_parameters + run.feed_forward_parameters),
+        table(("layers", "L", "attn", "q/kv", "window", "feed-forward"), kinds, left=(0, 2, 5)),
+        table(taken, takes),
     )
 
 
-def _cache(result: ModelResult) -> list[tuple[str, str]]:
-    rows = [("a token", f"{fixed(result.kv_bytes_per_token / KIB, 1)} KiB")]
+def _kind(run: LayerRun) -> tuple[object, ...]:
+    """All that a run says but where it stands."""
+    taken = (run.attention_parameters, run.feed_forward_parameters)
+    states = (run.token_state, run.window_state, run.fixed_state)
+    shape = (run.attention, run.query_heads, run.kv_heads, run.window, *run.feed_forwards)
+    return (run.draft, *shape, *taken, *states)
+
+
+def _where(runs: Sequence[LayerRun]) -> str:
+    """Numbers of the layers, and every how many they recur where that is even."""
+    names = [f"{run.first}-{run.last}" if run.last > run.first else str(run.first) for run in runs]
+    steps = {later.first - earlier.first for earlier, later in pairwise(runs)}
+    if len(names) > RUNS:
+        regular = f" by {steps.pop()}" if len(steps) == 1 else ""
+        names = [f"{names[0]}, {names[1]} .. {names[-1]}{regular}"]
+    return ", ".join(names) + (" (MTP)" if runs[0].draft else "")
+
+
+def _state(state: State | None) -> str:
+    return NOTHING if state is None else f"{_bytes(state.bytes)} {state.format}"
+
+
+def _bytes(size: float) -> str:
+    return f"{size:,.0f}" if size == int(size) else f"{size:,.4g}"
+
+
+def _cache(result: ModelResult) -> list[tuple[str, str, str]]:
+    rows = [("a token", f"{fixed(result.kv_bytes_per_token / KIB, 1)} KiB", "")]
     if result.window_bytes:
-        rows.append(("windows, once full", f"{fixed(result.window_bytes / 2**20, 1)} MiB"))
-    rows += [(f"at {context_name(int(c))}", f"{fixed(size / GIB, 2)} GiB") for c, size in result.cache_bytes.items()]
-    return rows
+        rows.append(("windows, once full", f"{fixed(result.window_bytes / 2**20, 1)} MiB", ""))
+    if result.state_bytes:
+        rows.append(("fixed state", f"{fixed(result.state_bytes / 2**20, 1)} MiB", ""))
+    return rows + [
+        (f"at {context_name(int(key))}", _gib(size), _gib(result.reserved_bytes[key]))
+        for key, size in result.cache_bytes.items()
+    ]
+
+
+def _gib(size: float) -> str:
+    return f"{fixed(size / GIB, 2)} GiB"
+
+
+def _experts(experts: Experts) -> Table:
+    """What the tokens of a step are expected to read of the experts."""
+    shared = f", and a shared one of width {experts.shared_width:,}" if experts.shared_width else ""
+    idle = f", {experts.idle_experts} more pass it on unchanged" if experts.idle_experts else ""
+    title = f"experts: {experts.top_k} of {experts.experts} work on a token{shared}{idle}; {experts.layers} layers"
+    header = ["tokens\na step", "distinct experts\nread a layer", "of all"]
+    bytes_read = experts.expected_bytes
+    header += [f"GiB read\n({experts.format})"] if bytes_read else []
+    rows = [
+        (
+            count(int(key)),
+            fixed(distinct, 1),
+            f"{distinct / experts.experts:.0%}",
+            *([fixed(bytes_read[key] / GIB, 2)] if bytes_read else []),
+        )
+        for key, distinct in experts.expected_experts.items()
+    ]
+    return table(header, rows, title=title, left=())
+
+
