@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import (
     cache_bytes,
     entry_bytes,
@@ -14,7 +15,6 @@ from roofcast.calculators.cache import (
     whole,
     window_bytes,
 )
-from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
 from roofcast.calculators.kv import contexts_of, model_remarks, page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.layers import Layer
     from roofcast.modelspec.model import Model
-    from roofcast.modelspec.spec import Layer, ModelSpec
+    from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.state import Kept
 
 

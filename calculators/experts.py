@@ -63,7 +63,9 @@ def experts_of(model: Model, weights: Format | None, batches: Sequence[int]) -> 
         top_k=lead.top_k,
         idle_experts=lead.idle,
         shared_width=lead.shared.intermediate if lead.shared else None,
-        layers=sum(any(isinstance(part, MoeFeedForward) for part in layer.feed_forwards) for layer in spec.active_layers),
+        layers=sum(
+            any(isinstance(part, MoeFeedForward) for part in layer.feed_forwards) for layer in spec.active_layers
+        ),
         active_parameters=model.active_parameters,
         format=stored.name if stored else None,
         expected_experts={str(tokens): whole(lead.distinct_experts(tokens)) for tokens in batches},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
+from roofcast.modelspec.cross import CrossAttention
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,9 +101,11 @@ def page_note(*, windows: bool, states: bool, more: bool) -> str:
         "pages grown until one holds a recurrent layer's state" if states else "",
         "all tokens in window layers too" if windows else "",
     ]
-    engine = "vLLM V1 without its hybrid cache manager"
-    with_it = "; with it a window layer takes window - 1 + batched tokens, by the engine's options" if windows else ""
-    return f"{', '.join(part for part in parts if part)} ({engine}{with_it})"
+    manager = (
+        " without its hybrid cache manager; with it a window layer takes window - 1 + batched tokens, by the engine's "
+        "options"
+    )
+    return f"{', '.join(part for part in parts if part)} (vLLM V1{manager if windows else ''})"
 
 
 def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
@@ -165,7 +168,7 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
     given = (f"{model.name}: {line}" for line in model.spec.assumptions)
     return remarks(
         [_fallback(model, problem) if problem else None, *given, parameters.assumption, weight.assumption],
-        [parameters.warning, weight.warning, _no_draft(model), _beyond(model, contexts or ())],
+        [parameters.warning, weight.warning, _no_draft(model), _no_encoder(model), _beyond(model, contexts or ())],
         [_which_count(model), _drafting(model)],
     )
 
@@ -174,6 +177,14 @@ def _no_draft(model: Model) -> str | None:
     """Where multi-token prediction was asked for and there is none."""
     spec = model.spec
     return f"{model.name} has no multi-token-prediction layers" if spec.drafting and not spec.draft else None
+
+
+def _no_encoder(model: Model) -> str | None:
+    """Where an encoder's tokens were given and no layer attends to one."""
+    mixers = (mixer for layer in model.spec.layers for mixer in layer.mixers)
+    if model.encoder_tokens is None or any(isinstance(mixer, CrossAttention) for mixer in mixers):
+        return None
+    return f"{model.name} has no layer that attends to an encoder or to images: --encoder-tokens changes nothing"
 
 
 def _drafting(model: Model) -> str | None:

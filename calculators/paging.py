@@ -1,8 +1,8 @@
 """What a paging engine must reserve for a sequence: whole pages of tokens, and a page for each recurrent state.
 
-The rules are those of vLLM V1 with `--disable-hybrid-kv-cache-manager`: pages of 16 tokens, layers with a window held
-like all others, and pages grown until one holds the state of a recurrent layer. With its hybrid cache manager a window
-layer takes no more than window - 1 + batched tokens, which depends on the engine's options.
+The rules are those of vLLM V1, windows as with `--disable-hybrid-kv-cache-manager`: pages of 16 tokens, layers with a
+window held like all others, and pages grown until one holds the state of a recurrent layer. With its hybrid cache
+manager a window layer takes no more than window - 1 + batched tokens, which depends on the engine's options.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def reserved_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> fl
     and values. An encoder's keys and values take whole pages of its tokens. Never less than `cache_bytes`.
 
     This is an engine that frees nothing behind a window: vLLM V1 with `--disable-hybrid-kv-cache-manager`. With its
-    hybrid cache manager a window layer takes window - 1 + batched tokens, which depends on the engine's options.
+    hybrid cache manager a window layer takes window - 1 + batched tokens, which depends on the engine's options, and
+    groups of layers are padded to one size; that padding is not counted here.
 
     Args:
         spec: the model.

@@ -5,4 +5,4 @@ from __future__ import annotations
 import gc
 
 # A command is a short process whose imports make many lasting objects; collecting among them costs 5 % of its time.
-gc.set_threshold(50_000, 20, 50)
+gc.set_threshold(200_000, 20, 50)

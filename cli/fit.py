@@ -55,13 +55,12 @@ def fit(
     check_output(output, [model or ""])
     _check_engine(engine)
     kept, contexts = options.share(reserve), options.token_list(context)
-    encoder = options.token_count(encoder_tokens, "--encoder-tokens")
+    lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
     weight_format, kv_format = formats(weights, kv)
     rules = [parse_rule(text) for text in require or []]
-    count = _count(gpus, tp)
-    match = _accelerator(gpu)
+    count, match = _count(gpus, tp), _accelerator(gpu)
     accelerator = match.accelerator
-    loaded = load(model or "", Lookup(revision, offline, mtp, encoder))
+    loaded = load(model or "", lookup)
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
@@ -77,10 +76,8 @@ def fit(
         "weights": weights,
         "kv": kv_format.name,
         "contexts": wanted,
-        "mtp": mtp,
-        "encoder_tokens": encoder,
         "require": require or [],
-        "revision": revision,
+        **lookup.asked,
     }
     result = replace(result, requirements=check_rules(rules, result))
     present(fit_document(result, inputs, said), output)

@@ -42,13 +42,16 @@ def kv(
 
     output = Output(format, out, strict)
     check_output(output, models or [])
-    contexts, encoder = options.token_list(context), options.token_count(encoder_tokens, "--encoder-tokens")
+    contexts, lookup = (
+        options.token_list(context),
+        Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens)),
+    )
     weight_format, kv_format = formats(weights, kv)
     rows: list[KvModel] = []
     remarks = [Remarks(notes=(f"KV cache in {kv_format.name} (--kv)",))]
 
     def answer(name: str) -> None:
-        model = load(name, Lookup(revision, offline, mtp, encoder))
+        model = load(name, lookup)
         row, said = kv_model(model, weights=weight_format, kv=kv_format, contexts=contexts)
         rows.append(row)
         remarks.append(said)
@@ -61,9 +64,7 @@ def kv(
             "weights": weights,
             "kv": kv_format.name,
             "contexts": contexts,
-            "mtp": mtp,
-            "encoder_tokens": encoder,
-            "revision": revision,
+            **lookup.asked,
         }
         document = kv_document(rows, inputs, sum(remarks, Remarks()), contexts=contexts)
         code = worst(code, attempt(lambda: present(document, output)))

@@ -43,9 +43,9 @@ def model(
     output = Output(format, out, strict)
     check_output(output, [model or ""])
     contexts, batches = options.token_list(context), options.token_list(batch, "--batch")
-    encoder = options.token_count(encoder_tokens, "--encoder-tokens")
+    lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
     weight_format, kv_format = formats(weights, kv)
-    loaded = load(model or "", Lookup(revision, offline, mtp, encoder))
+    loaded = load(model or "", lookup)
     result, remarks = describe(
         loaded, weights=weight_format, kv=kv_format, contexts=contexts, batches=tuple(dict.fromkeys(batches or ()))
     )
@@ -55,8 +55,6 @@ def model(
         "kv": kv_format.name,
         "contexts": contexts,
         "batches": batches,
-        "mtp": mtp,
-        "encoder_tokens": encoder,
-        "revision": revision,
+        **lookup.asked,
     }
     present(model_document(result, inputs, remarks), output)

@@ -21,12 +21,12 @@ def token_list(text: str | None, option: str = "--context") -> list[int] | None:
         raise UnitError(f"{option} {text}: {error}") from error
 
 
-def token_count(text: str | None, option: str) -> int | None:
-    """One token count; None stays None."""
+def encoder_count(text: str | None) -> int | None:
+    """Tokens of an encoder; None stays None."""
     try:
         return None if text is None else parse_tokens(text)
     except UnitError as error:
-        raise UnitError(f"{option} {text}: {error}") from error
+        raise UnitError(f"--encoder-tokens {text}: {error}") from error
 
 
 def share(text: str) -> float:
@@ -75,7 +75,9 @@ Mtp = Annotated[bool, typer.Option("--mtp", help="Count multi-token-prediction l
 EncoderTokens = Annotated[
     str | None,
     typer.Option(
-        "--encoder-tokens", metavar="N", help="Encoder or image tokens that cross attention keeps (default: the config's)."
+        "--encoder-tokens",
+        metavar="N",
+        help="Encoder or image tokens that cross attention keeps (default: the config's).",
     ),
 ]
 Reserve = Annotated[

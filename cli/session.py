@@ -35,6 +35,11 @@ class Lookup:
     mtp: bool = False
     encoder_tokens: int | None = None
 
+    @property
+    def asked(self) -> dict[str, object]:
+        """What of it shapes the answer, as `inputs` repeats it."""
+        return {"mtp": self.mtp, "encoder_tokens": self.encoder_tokens, "revision": self.revision}
+
 
 @dataclass(frozen=True, slots=True)
 class Output:

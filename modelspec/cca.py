@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from roofcast.modelspec.plan import HYBRID_SLIDING
 from roofcast.modelspec.state import Kept, fixed, per_token
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
+    from roofcast.modelspec.plan import Slot
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalAttention:
-    """GQA over convolved queries and keys; half of a value comes from the token before.
+    """GQA over convolved queries and keys; half of a value comes from the token before, and its projection is kept.
 
     Args:
         query_heads, kv_heads, head_dim: of the attention.
         depthwise, grouped: widths of the two convolutions, in tokens.
-        hidden: width of the residual stream.
+        window: keys a query sees at most; None is all. [token]
         bias: whether the projections have biases.
     """
 
@@ -28,7 +30,7 @@ class ConvolutionalAttention:
     head_dim: int
     depthwise: int
     grouped: int
-    hidden: int
+    window: int | None = None
     bias: bool = False
 
     @property
@@ -42,18 +44,13 @@ class ConvolutionalAttention:
         return self.kv_heads
 
     @property
-    def window(self) -> int | None:
-        """It sees all."""
-        return None
-
-    @property
     def state(self) -> tuple[Kept, ...]:
-        """Keys and values of every token; the convolutions' inputs, (n_q + n_kv) d of their tokens; one hidden vector."""
+        """Keys and values of every token; the convolutions' inputs, (n_q + n_kv) d of their tokens; a half value."""
         behind = self.depthwise - 1 + self.grouped - 1
         return (
-            per_token(self.kv_heads, 2 * self.head_dim),
+            per_token(self.kv_heads, 2 * self.head_dim, self.window),
             fixed(1, (self.query_heads + self.kv_heads) * self.head_dim * behind),
-            fixed(1, self.hidden),
+            fixed(self.kv_heads, self.head_dim // 2),
         )
 
     def parameters(self, hidden: int) -> int:
@@ -70,14 +67,14 @@ class ConvolutionalAttention:
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""
-        return 4 * causal_pairs(tokens) * self.query_heads * self.head_dim
+        return 4 * causal_pairs(tokens, self.window) * self.query_heads * self.head_dim
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads."""
         return self.query_heads % tp == 0 and (self.kv_heads % tp == 0 or tp % self.kv_heads == 0)
 
     @classmethod
-    def read(cls, config: Config) -> Self:
+    def read(cls, config: Config, window: int | None = None) -> Self:
         """As `cca_time0` and `cca_time1` say."""
         return cls(
             query_heads=config.size("query_heads"),
@@ -85,6 +82,16 @@ class ConvolutionalAttention:
             head_dim=config.size("head_dim"),
             depthwise=config.size("cca_time0"),
             grouped=config.size("cca_time1"),
-            hidden=config.size("hidden"),
+            window=window,
             bias=config.flag("attention_bias"),
         )
+
+
+def read_cca(config: Config, slot: Slot, role: str) -> ConvolutionalAttention:
+    """One layer's, of which those named `hybrid_sliding` see a window.
+
+    Raises:
+        MalformedModelError: such a layer without a `sliding_window`.
+    """
+    del slot
+    return ConvolutionalAttention.read(config, config.size("window") if role == HYBRID_SLIDING else None)

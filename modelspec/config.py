@@ -156,8 +156,8 @@ class Config:
         return value
 
     def trait(self, trait: Trait) -> bool:
-        """A trait of the class: fixed, or as the key that it names decides."""
-        return self.flag(trait) if isinstance(trait, str) else trait
+        """A trait of the class: fixed, or as the key that it names decides; a | stands between several keys."""
+        return any(self.flag(key) for key in trait.split("|")) if isinstance(trait, str) else trait
 
     def names(self, key: str, allowed: Mapping[str, Any], count: int) -> tuple[str, ...] | None:
         """A list of `count` names, one a layer, each of those allowed; None where the key is absent.

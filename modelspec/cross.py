@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.plan import Slot
 
 
-
 @dataclass(frozen=True, slots=True)
 class CrossAttention:
     """Attention of a decoder to the tokens of an encoder, or of an image.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.config import listed
-from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.keys import is_off
 from roofcast.modelspec.layers import Layer, read_slots
 from roofcast.modelspec.plan import FULL, LAYER_NAMES, LINEAR, PATTERN_LETTERS, Slot
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.config import Config
 
+LARGEST: Final = 1_000  # draft layers; far above any model there is, and a size beyond is a slip of the file
 JOINING_NORMS: Final = 3  # of the hidden state, of the token's embedding, and before the head
 
 
@@ -31,6 +32,9 @@ def read_draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, 
     count = config.size("mtp_layers", 0, least=0) * config.size("mtp_transformer_layers", 1, least=0)
     if not count or not layers:
         return (), 0
+    if count > LARGEST:
+        msg = f"{config.key_of('mtp_layers')} gives {count} layers of multi-token prediction; it must be {LARGEST} at most"
+        raise MalformedModelError(msg)
     like = _like_the_decoder(config, layers)
     draft = _stated(config, count) or tuple(like(len(layers) + step) for step in range(count))
     hidden = config.size("hidden")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.modelspec.blocks import LinearFeedForward, block_of, block_width
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
 from roofcast.modelspec.plan import flags_of, layer_numbers, per_layer
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.config import Config
 
+MODALITIES: Final = 2  # text and images, where each has experts of its own
 FEED_FORWARD_TYPES: Final[dict[str, bool]] = {  # name -> mixture of experts
     "dense": False, "sparse": True, "moe": True, "hash_moe": True,
 }  # fmt: skip
@@ -37,7 +40,8 @@ def has_experts(config: Config) -> bool:
     """Whether any layer routes."""
     if not config.has("moe") or not config.flag(config.trait_value("moe_switch", "enable_moe_block"), default=True):
         return False
-    return config_of_experts(config).optional_size("experts") is not None
+    experts = config_of_experts(config).optional_size("experts")
+    return experts is not None and not (experts == 1 and config.trait_value("dense_at_one"))
 
 
 def config_of_experts(config: Config) -> Config:
@@ -110,6 +114,7 @@ WIDTHS: Final[Mapping[str, Callable[[Config, int, int | None], int]]] = {
     "adjusted": _adjusted,
     "factored": _factored,
     "double_where_shared": _double_where_shared,
+    "shared_width": lambda config, _, __: config.size("shared_width"),  # Granite 4: without experts, the shared one
 }
 
 
@@ -159,6 +164,7 @@ def moe_layer(config: Config) -> MoeFeedForward:
         outer=outer if narrow else None,
         idle=idle,
         router_parameters=router(config, experts) if router else None,
+        narrow_bias=narrow is not None and config.trait(family.mlp_bias),
     )
 
 
@@ -220,8 +226,16 @@ def _by_sparse_step(config: Config, count: int) -> tuple[bool, ...]:
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(count))
 
 
+def _alike(config: Config, *keys: str) -> Config:
+    """The config with those lists that say the same for text and for images as one number."""
+    lists = {key: config.raw[key] for key in keys if isinstance(config.raw.get(key), list) and config.raw[key]}
+    own = {key: value[0] for key, value in lists.items() if all(entry == value[0] for entry in value)}
+    return replace(config, raw={**config.raw, **own}) if own else config
+
+
 def _by_range(config: Config, count: int) -> tuple[bool, ...]:
     """Layers from a start to an end index, every i-th, are sparse."""
+    config = _alike(config, "moe_layer_start_index", "moe_layer_end_index")
     start, step = config.size("moe_layer_start_index", 0, least=0), config.size("moe_layer_interval", 1)
     end = config.size("moe_layer_end_index", count - 1, least=-1)
     last = count - 1 if end < 0 else end
@@ -235,9 +249,7 @@ def _by_period(config: Config, count: int) -> tuple[bool, ...]:
 
 
 def _by_interleave(config: Config, count: int) -> tuple[bool, ...]:
-    """interleave_moe_layer_step: the last of every s layers is sparse; moe_layers, where present, lists them."""
-    if config.raw.get("moe_layers") is not None:
-        return _by_numbers("moe_layers")(config, count)
+    """interleave_moe_layer_step: the last of every s layers is sparse."""
     step = config.size("interleave_moe_layer_step")
     return tuple((layer + 1) % step == 0 for layer in range(count))
 
@@ -270,13 +282,41 @@ _SPARSE_RULES: Final[Mapping[str, Callable[[Config, int], tuple[bool, ...]]]] = 
     "mlp_only_layers": _by_sparse_step,
     "moe_layer_start_index": _by_range,
     "expert_layer_period": _by_period,
+    "moe_layers": _by_numbers("moe_layers"),
     "interleave_moe_layer_step": _by_interleave,
 }
 
 
+def _block(config: Config, layer: int) -> FeedForward:
+    """The feed-forward that block_configs states for one layer."""
+    if block_of(config, layer, "ffn").get("replace_with_linear"):
+        return LinearFeedForward(config.size("hidden"))
+    return _projections(config, block_width(config, layer))
+
+
+def _of_modality(config: Config, modality: int) -> Config:
+    """The config as one set of experts sees it: 0 of text, which has the shared ones, or 1 of images (ERNIE 4.5 VL)."""
+    keys = {fact: config.key_of(fact) for fact in ("experts", "expert_width", "shared_experts")}
+    own = {}
+    for key in (keys["experts"], keys["expert_width"]):
+        value = config.raw.get(key)
+        if isinstance(value, list):
+            if len(value) != MODALITIES:
+                msg = f"{key} has {len(value)} entries; it must have {MODALITIES}, for text and for images"
+                raise MalformedModelError(msg)
+            own[key] = value[modality]
+    if modality:
+        own[keys["shared_experts"]] = 0
+    return replace(config, raw={**config.raw, **own})
+
+
 def feed_forwards(config: Config, layer: int | None, *, sparse: bool) -> tuple[FeedForward, ...]:
     """The feed-forwards of one layer: experts, a dense one, or both side by side."""
+    if layer is not None and config.has("blocks") and config.raw.get("block_configs") is not None:
+        return (_block(config, layer),)
     if not sparse:
         return (dense_layer(config, layer),)
+    if config.trait_value("modalities"):
+        return tuple(moe_layer(_of_modality(config, modality)) for modality in range(MODALITIES))
     experts = moe_layer(config)
     return (dense_layer(config, layer), experts) if config.family.dense_beside else (experts,)

@@ -53,7 +53,8 @@ def _gemma4_layer(config: Config, layer: int | None, sparse: bool) -> int:
     """Gemma 4: a per-layer input, and three more norms where experts stand beside the feed-forward. [parameter]"""
     del layer
     if config.flag("enable_moe_block"):
-        config.size("experts")  # its absence is an error
+        config.size("experts")  # without these it is neither dense nor of experts
+        config.size("expert_width")
     return _per_layer_input(config) + 3 * config.size("hidden") * sparse
 
 
@@ -91,10 +92,53 @@ def _position_biases_of_layer(config: Config, layer: int | None, sparse: bool) -
     return _position_biases(config)
 
 
+def _own_embeddings(config: Config) -> int:
+    """BART: untied, encoder and decoder each have an embedding beside the shared one: 2 V h. [parameter]"""
+    tied = config.flag("tie_word_embeddings", default=config.family.tied)
+    return 0 if tied else 2 * config.size("vocab") * config.size("hidden")
+
+
+def _channel_mixing(config: Config, layer: int | None, sparse: bool) -> int:
+    """RWKV-4: channel mixing has a receptance and two mixes beside its two matrices: h^2 + 2 h. [parameter]"""
+    del layer, sparse
+    hidden = config.size("hidden")
+    return hidden * hidden + 2 * hidden
+
+
+def _norm_biases(config: Config, layer: int | None, sparse: bool) -> int:
+    """xLSTM: its two norms have biases where projections do: 2 h. [parameter]"""
+    del layer, sparse
+    return 2 * config.size("hidden") * config.flag("use_bias")
+
+
+def _sandwich(config: Config, layer: int | None, sparse: bool) -> int:
+    """LFM3: norms after convolution or attention and after the feed-forward as well: 2 h. [parameter]"""
+    del layer, sparse
+    return 2 * config.size("hidden") * config.flag("use_sandwich_norm", default=True)
+
+
+def _lambdas(config: Config, layer: int | None, sparse: bool) -> int:
+    """DiffLlama: four vectors that weigh the two attentions of a head: 4 d. [parameter]"""
+    del layer, sparse
+    return 4 * config.size("head_dim", config.size("hidden") // config.size("query_heads"))
+
+
+def _inner_norms(config: Config, layer: int | None, sparse: bool) -> int:
+    """BitNet: norms before the output and the down projection: h + i. [parameter]"""
+    del layer, sparse
+    return config.size("hidden") + config.size("intermediate")
+
+
 LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "gemma3n": _gemma3n_layer,
     "gemma4": _gemma4_layer,
     "hyper_connections": _hyper_connection_layer,
+    "inner_norms": _inner_norms,
+    "lambdas": _lambdas,
+    "norm_biases": _norm_biases,
+    "rwkv": _channel_mixing,
+    "sandwich": _sandwich,
+    "two_alphas": lambda *_: 2,  # Apertus: the two slopes of its activation
     "umt5": _position_biases_of_layer,
     "zaya": _residual_scales,
 }
@@ -105,12 +149,6 @@ MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
     "t5": _position_biases,
     "zaya": _zaya_model,
 }
-def _own_embeddings(config: Config) -> int:
-    """BART: untied, encoder and decoder each have an embedding beside the shared one: 2 V h. [parameter]"""
-    tied = config.flag("tie_word_embeddings", default=config.family.tied)
-    return 0 if tied else 2 * config.size("vocab") * config.size("hidden")
-
-
 # tables beside the embedding that a token only looks up in
 TABLES: Final[Mapping[str, Callable[[Config], int]]] = {
     "bart": _own_embeddings,

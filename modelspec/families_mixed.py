@@ -13,18 +13,11 @@ _DEEPSEEK_V3: Final = PLAIN_FAMILIES["deepseek_v3"]
 _GEMMA: Final = Family(
     has=("window",), layer_norms=4, qkv_bias=_BIAS, output_bias=_BIAS, tied=True, needs=("kv_heads",)
 )
+_GEMMA4_SIZES: Final = {"sliding_window": 512, "head_dim": 256, "global_head_dim": 512}
 _DSA: Final = replace(_DEEPSEEK_V3, has=("moe", "latent", "indexer"))
 _V4: Final = Family(
     has=("moe", "compressed", "indexer", "window"), extras="hyper_connections", needs=("experts", "expert_width")
 )
-_BAMBA_SIZES: Final = {
-    "mamba_n_heads": 128,
-    "mamba_n_groups": 1,
-    "mamba_d_state": 256,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
-}
-_MAMBA1_SIZES: Final = {"state_size": 16, "conv_kernel": 4, "expand": 2}
 _MIMO: Final = Family(
     has=("window", "moe", "own_sliding"),
     qkv_bias=_BIAS,
@@ -32,28 +25,20 @@ _MIMO: Final = Family(
     sliding_sinks="add_swa_attention_sink_bias",
     ignores=("attention_chunk_size",),
 )
-_QWEN_DELTA: Final = Family(
-    has=("gated_delta",),
-    qkv_bias=_BIAS,
-    output_bias=_BIAS,
-    qk_norm="head",
-    gate="element",
-    constants={"linear_every": 4},
-    needs=("kv_heads",),
-)
-_QWEN_DELTA_MOE: Final = replace(_QWEN_DELTA, has=("gated_delta", "moe"), shared_gate=True)
 
 MIXED_FAMILIES: Final[dict[str, Family]] = {
-    "afmoe": Family(has=("window", "moe"), layer_norms=4, qk_norm="head", gate="element", constants={"full_every": 4}),
-    "bailing_hybrid": replace(
-        _DEEPSEEK_V3,
-        has=("moe", "latent", "kimi_delta"),
-        gate="head",
-        constants={"linear_from_attention": True, "full_rank_gate": True, "full_rank_decay": True},
-        defaults={"short_conv_kernel_size": 4, "q_lora_rank": None, "layer_group_size": 6},
-        needs=("kv_lora_rank", "experts", "expert_width"),
+    "afmoe": Family(
+        has=("window", "moe"),
+        layer_norms=4,
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        qk_norm="head",
+        gate="separate",
+        router_bias=True,
+        constants={"full_every": 4, "dense_first": 1},
+        defaults={"head_dim": 128, "sliding_window": 1024},
+        needs=("experts", "expert_width"),
     ),
-    "bamba": Family(has=("mamba2",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", defaults=_BAMBA_SIZES),
     "cohere2": Family(
         has=("window",),
         norm="plain",
@@ -62,22 +47,29 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         output_bias=_BIAS,
         tied=True,
         constants={"full_every": 4},
+        defaults={"sliding_window": 4096},
     ),
-    "cwm": Family(has=("window",), mlp_bias="mlp_bias", constants={"full_every": 4, "full_at": 0}),
+    "cwm": Family(
+        has=("window",),
+        mlp_bias="mlp_bias",
+        constants={"full_every": 4, "full_at": 0},
+        defaults={"sliding_window": 8192, "head_dim": 128},
+        needs=("kv_heads",),
+    ),
     "deepseek_ref": _V4,
     "deepseek_v32": _DSA,
     "deepseek_v4": _V4,
-    "exaone4": Family(has=("window",), qk_norm="head", constants={"full_every": 4}),
-    "exaone_moe": Family(has=("window", "moe"), qk_norm="head", constants={"full_every": 4}),
-    "falcon_h1": Family(
-        has=("mamba2",),
-        qkv_bias=_BIAS,
-        output_bias=_BIAS,
-        mlp_bias="mlp_bias",
-        constants={"ssm_output_bias": "projectors_bias"},
-        defaults={**_BAMBA_SIZES, "mamba_d_ssm": 1024, "mamba_rms_norm": False},
+    "exaone4": Family(
+        has=("window",), qk_norm="head", constants={"full_every": 4}, defaults={"sliding_window": 4096}
     ),
-    "falcon_mamba": Family(has=("mamba1",), tied=True, defaults=_MAMBA1_SIZES),
+    "exaone4_5_text": Family(has=("window",), qk_norm="head", constants={"full_every": 4}),
+    "exaone_moe": Family(
+        has=("window", "moe"),
+        qk_norm="head",
+        constants={"full_every": 4, "dense_first": 1},
+        defaults={"sliding_window": 4096},
+        needs=("experts", "expert_width", "shared_experts", "kv_heads"),
+    ),
     "gemma2": replace(_GEMMA, constants={"full_every": 2}, defaults={"sliding_window": 4096, "head_dim": 256}),
     "gemma3_text": replace(
         _GEMMA, qk_norm="head", constants={"full_every": 6}, defaults={"sliding_window": 4096, "head_dim": 256}
@@ -108,13 +100,19 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         ffn_shape="double_where_shared",
         constants={"full_every": 6, "last_full": True},
         defaults={
-            "sliding_window": 512,
-            "head_dim": 256,
-            "global_head_dim": 512,
+            **_GEMMA4_SIZES,
             "vocab_size_per_layer_input": 262144,
             "hidden_size_per_layer_input": 256,
             "enable_moe_block": False,
         },
+    ),
+    "gemma4_unified_text": replace(
+        _GEMMA,
+        has=("window", "kv_shared", "own_full", "own_full_kv", "k_eq_v"),
+        qk_norm="head",
+        ffn_shape="double_where_shared",
+        constants={"full_every": 6, "last_full": True},
+        defaults=_GEMMA4_SIZES,
     ),
     "glm_moe_dsa": _DSA,
     "gpt_oss": Family(
@@ -128,20 +126,6 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         constants={"full_every": 2},
         defaults={_BIAS: True, "sliding_window": 128, "head_dim": 64},
     ),
-    "granitemoehybrid": Family(has=("mamba2", "moe"), qkv_bias=_BIAS, output_bias=_BIAS, defaults=_BAMBA_SIZES),
-    "jamba": Family(
-        has=("mamba1", "moe"),
-        constants={"inner_norms": True},
-        defaults={"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2},
-    ),
-    "kimi_linear": replace(
-        _DEEPSEEK_V3,
-        has=("moe", "latent", "kimi_delta"),
-        gate="element",
-        gate_key="mla_use_output_gate",
-        defaults={"q_lora_rank": None},
-        needs=("kv_lora_rank", "experts", "expert_width"),
-    ),
     "laguna": Family(
         has=("window", "moe", "heads_per_layer"),
         qkv_bias=_BIAS,
@@ -149,10 +133,10 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         qk_norm="head",
         gate="head",
         router_bias=True,
-        constants={"dense_first": 1},
+        constants={"dense_first": 1, "full_every": 1, "gate_chosen_by": "gating"},
+        defaults={"sliding_window": 512, "head_dim": 128},
+        needs=("experts", "expert_width", "shared_width", "kv_heads"),
     ),
-    "lfm2": Family(has=("short_conv",), qk_norm="head", tied=True, ffn_shape="adjusted"),
-    "lfm2_moe": Family(has=("short_conv", "moe"), qk_norm="head", tied=True),
     "llama4_text": Family(
         has=("chunked", "moe"),
         qkv_bias=_BIAS,
@@ -167,8 +151,6 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         constants={"twice": True},
         needs=("kv_lora_rank", "experts", "expert_width"),
     ),
-    "mamba": Family(has=("mamba1",), tied=True, defaults=_MAMBA1_SIZES),
-    "mamba2": Family(has=("mamba2",), defaults={"state_size": 128, "conv_kernel": 4, "expand": 2, "n_groups": 8}),
     "mimo_v2": _MIMO,
     # its class doubles the KV heads of sliding layers instead of reading swa_num_key_value_heads; published files agree
     "mimo_v2_flash": replace(
@@ -176,7 +158,13 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         has=("window", "moe"),
         sinks=False,
         sliding_sinks=True,
-        constants={"window_key": "sliding_window_size", "sliding_kv_times": 2},
+        constants={
+            "window_key": "sliding_window_size",
+            "sliding_kv_times": 2,
+            "full_every": 6,
+            "first_full": True,
+            "dense_first": 1,
+        },
         ignores=(
             "attention_chunk_size",
             "swa_num_attention_heads",
@@ -190,16 +178,6 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         qk_norm="head",
         needs=("experts", "kv_heads"),
     ),
-    "nemotron_h": Family(
-        has=("mamba2", "moe"),
-        separate=True,
-        qkv_bias=_BIAS,
-        output_bias=_BIAS,
-        mlp_bias="mlp_bias",
-        gated=False,
-        constants={"ssm_bias": "use_bias", "ssm_expand_ignored": True},
-        defaults={"ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4},
-    ),
     "olmo3": Family(
         has=("window",),
         qkv_bias=_BIAS,
@@ -207,21 +185,5 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         qk_norm="full",
         constants={"full_every": 4},
         defaults={"sliding_window": 4096},
-    ),
-    "qwen3_5_moe_text": _QWEN_DELTA_MOE,
-    "qwen3_5_text": _QWEN_DELTA,
-    "qwen3_next": _QWEN_DELTA_MOE,
-    "qwen3_vl_moe_text": PLAIN_FAMILIES["qwen3_moe"],
-    "qwen3_vl_text": PLAIN_FAMILIES["qwen3"],
-    "sarvam_mla": _DEEPSEEK_V3,
-    "sarvam_moe": PLAIN_FAMILIES["glm4_moe"],
-    "zaya": Family(
-        has=("cca", "moe"),
-        qkv_bias=_BIAS,
-        output_bias=_BIAS,
-        router="mlp",
-        extras="zaya",
-        tied=True,
-        defaults={"cca_time0": 2, "cca_time1": 2},
     ),
 }

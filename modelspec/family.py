@@ -29,7 +29,8 @@ class Family:
         router_bias: whether the router's correction bias counts as a parameter.
         expert_bias: whether routed experts have biases on their projections.
         sinks, sliding_sinks: whether full and sliding layers have a learned sink a query head.
-        gate: `` (none), `element` (a gate as wide as the queries), `head` (one for each query head).
+        gate: `` (none), `element` (a gate as wide as the queries, in one projection with them), `separate` (in one of
+            its own, without biases), `head` (one for each query head).
         gate_key: config key that switches it; empty is always.
         separate: whether a layer is a mixer or a feed-forward, never both.
         dense_beside: whether a dense feed-forward stands beside the experts of a layer.

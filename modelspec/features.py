@@ -36,6 +36,7 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (("mlstm",), ("qk_dim_factor", "v_dim_factor")),
     (("rwkv", "shared_block"), ("attention_hidden_size",)),
     (("rwkv",), ("head_size",)),
+    (("adapters",), ("adapter_rank", "use_shared_attention_adapter")),
     (("chunked",), ("attention_chunk_size",)),
     (
         ("window",),

@@ -81,6 +81,7 @@ class MoeFeedForward:
         outer: width of the residual stream where the experts work in a narrower one, between two projections.
         idle: experts of the router that pass a token on unchanged (identity experts).
         router_parameters: of a router that is not one matrix; None is E h.
+        narrow_bias: whether the two projections around a narrower width have biases.
     """
 
     expert: DenseFeedForward
@@ -92,6 +93,7 @@ class MoeFeedForward:
     outer: int | None = None
     idle: int = 0
     router_parameters: int | None = None
+    narrow_bias: bool = False
 
     @property
     def label(self) -> str:
@@ -114,6 +116,7 @@ class MoeFeedForward:
         always = self.shared.parameters if self.shared else 0
         hidden = self.outer or self.expert.hidden
         narrow = 2 * hidden * self.expert.hidden * (self.outer is not None)
+        narrow += (hidden + self.expert.hidden) * self.narrow_bias
         matrix = (self.experts + self.idle) * hidden
         router = (matrix if self.router_parameters is None else self.router_parameters) + self.router_bias
         return self.expert_parameters + always + hidden * self.shared_gate + narrow + router

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.blocks import heads_in_group
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.keys import UNDERSTOOD, is_off, not_understood
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # keys of attn_config that are understood or mean nothing (configuration classes write all of theirs there)
 NESTED: Final = frozenset({"attn_type", "kv_n_heads", "qk_ln", "attn_pdrop", "attn_impl", "model_type", "tie_word_embeddings", "top_k", "torch_dtype"})  # fmt: skip
 LAYER_SIZES: Final = frozenset({"head_dim", "num_key_value_heads"})  # keys of a layer in per_layer_config
+OTHER_SETTING: Final = "attention_other_setting"
 WINDOW_KEYS: Final[dict[str, str]] = {SLIDING: "window", CHUNKED: "attention_chunk_size"}
 
 
@@ -37,7 +39,7 @@ def window_of(config: Config, role: str) -> int | None:
     if not config.has(feature):
         msg = f"{deciding_key(config)} has {role} layers, but model_type {quoted(config.model_type)} has no such thing"
         raise UnknownArchitectureError(msg)
-    window, context = config.optional_size(fact), config.optional_size("context")
+    window, context = config.optional_size(fact) or config.optional_size("window"), config.optional_size("context")
     if window is None:
         msg = f"{deciding_key(config)} has {role} layers, but {config.key_of(fact)} is missing"
         raise MalformedModelError(msg)
@@ -50,13 +52,13 @@ def read_grouped(config: Config, slot: Slot, role: str) -> GroupedAttention:
     window = window_of(config, role)
     own = _own_sizes(config, slot, role)
     heads = _query_heads(own, slot)
-    nested = _nested_heads(own)
+    nested = _block_heads(own, slot, heads) or _nested_heads(own)
     kv_heads = _kv_heads(own, heads, nested) * (own.trait_value("sliding_kv_times", 1) if role == SLIDING else 1)
     head_dim = _head_dim(own, heads)
     _divides(kv_heads, heads, own.key_of("kv_heads"), own.key_of("query_heads"))
     family, stores = own.family, _stores(own, slot)
     value_dim = own.optional_size("v_head_dim") or head_dim
-    gate = family.gate if not family.gate_key or own.flag(family.gate_key) else ""
+    gate = _gate(own)
     return GroupedAttention(
         query_heads=heads,
         kv_heads=kv_heads,
@@ -69,21 +71,45 @@ def read_grouped(config: Config, slot: Slot, role: str) -> GroupedAttention:
         stores=stores,
         value_projection=not (role == FULL and own.has("k_eq_v") and own.flag("attention_k_eq_v")),
         doubled_query=gate == "element",
-        extra_parameters=_sinks(own, role) * heads + own.size("hidden") * heads * (gate == "head"),
+        extra_parameters=_sinks(own, role) * heads + own.size("hidden") * heads * {"head": 1, "separate": value_dim}.get(gate, 0),
         index=_block_index(own, slot),
         chunked=role == CHUNKED and window is not None,
         key_bias=own.trait_value("key_bias", default=True),
     )
 
 
+def _gate(config: Config) -> str:
+    """The gate on the output: none, one a head, or one as wide as the output; Laguna's `gating` chooses."""
+    family, chooses = config.family, config.trait_value("gate_chosen_by")
+    if family.gate_key and not config.flag(family.gate_key):
+        return ""
+    if chooses and config.raw.get(chooses, True) not in (True, "per-head"):
+        return "separate"
+    return family.gate
+
+
 def _own_sizes(config: Config, slot: Slot, role: str) -> Config:
     """The config as one layer sees it: by per_layer_config where the file has one, else with its role's own sizes."""
-    if config.raw.get("per_layer_config") is not None:
-        return _as_layer(config, slot.layer)
+    if "per_layer_config" in config.raw and config.has("own_full"):
+        return config if config.raw["per_layer_config"] is None else _as_layer(config, slot.layer)
     if role == FULL and config.has("own_full_kv") and not config.flag("attention_k_eq_v"):
         # Gemma 4 reads num_global_key_value_heads where keys are values alone
         config = replace(config, raw={**config.raw, "num_global_key_value_heads": None})
+    if role == SLIDING and config.has("own_sliding") and config.raw.get(OTHER_SETTING) is not None:
+        return _as_other_setting(config)
     return config.as_role(role)
+
+
+def _as_other_setting(config: Config) -> Config:
+    """The config with the sizes that attention_other_setting states of sliding layers (Step)."""
+    stated = config.block(OTHER_SETTING).raw
+    kind = stated.get("attention_type", "sliding_attention")
+    if kind != "sliding_attention":
+        msg = f"{OTHER_SETTING} is of {short(kind)}, which roofcast does not understand; it knows sliding_attention"
+        raise UnknownArchitectureError(msg)
+    names = {"num_attention_heads": "query_heads", "num_attention_groups": "kv_heads", "head_dim": "head_dim"}
+    own = {config.key_of(fact): stated[key] for key, fact in names.items() if stated.get(key) is not None}
+    return replace(config, raw={**config.raw, **own})
 
 
 def _as_layer(config: Config, layer: int | None) -> Config:
@@ -129,6 +155,13 @@ def _head_dim(config: Config, heads: int) -> int:
         _divides(heads, hidden, config.key_of("query_heads"), config.key_of("hidden"))
         head_dim = hidden // heads
     return head_dim
+
+
+def _block_heads(config: Config, slot: Slot, heads: int) -> int | None:
+    """KV heads that block_configs states for one layer; None without."""
+    if slot.layer is None or not config.has("blocks") or config.raw.get("block_configs") is None:
+        return None
+    return heads // heads_in_group(config, slot.layer)
 
 
 def _nested_heads(config: Config) -> int | None:
@@ -187,8 +220,10 @@ def _stores(config: Config, slot: Slot) -> bool:
 
 def _block_index(config: Config, slot: Slot) -> Indexer | None:
     """The index branch of a block-sparse layer, where sparse_attention_freq says that it has one."""
-    if slot.layer is None or config.raw.get("sparse_attention_config") is None or not config.has("block_index"):
+    if slot.layer is None or not config.has("block_index"):
         return None
+    if config.raw.get("sparse_attention_config") is None:
+        return _named_index(config, slot.layer)
     sparse = config.block("sparse_attention_config")
     if not sparse.flag("use_sparse_attention", default=True):
         return None
@@ -198,6 +233,20 @@ def _block_index(config: Config, slot: Slot) -> Indexer | None:
     from roofcast.modelspec.indexer import block_indexer  # noqa: PLC0415 - few models have one
 
     return block_indexer(config)
+
+
+def _named_index(config: Config, layer: int) -> Indexer | None:
+    """The index branch where layer_types names the sparse layers and flat keys give its sizes, as transformers writes."""
+    if is_off(config.raw.get("layer_types")):
+        return None
+    if per_layer(config, "layer_types", config.size("layers"))[layer] != "minimax_m3_sparse":
+        return None
+    from roofcast.modelspec.indexer import block_indexer  # noqa: PLC0415 - few models have one
+
+    names = {"sparse_index_dim": "index_head_dim", "sparse_num_index_heads": "index_n_heads"}
+    names |= {"sparse_block_size": "index_block_size", "sparse_topk_blocks": "index_topk_blocks"}
+    block = {theirs: config.size(flat) for theirs, flat in names.items()}
+    return block_indexer(replace(config, raw={**config.raw, "sparse_attention_config": block}))
 
 
 def _divides(part: Any, whole: int, part_key: str, whole_key: str) -> None:  # noqa: ANN401

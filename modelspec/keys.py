@@ -38,7 +38,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
         "share_expert_dim",
         "share_expert_dims",
     ),
-    "dense_width": ("dense_intermediate_size", "intermediate_size_mlp"),
+    "dense_width": ("dense_intermediate_size", "intermediate_size_mlp", "prefix_dense_intermediate_size"),
     "latent_width": ("moe_latent_size", "routed_expert_hidden_size"),
     "dense_first": ("first_k_dense_replace", "num_dense_layers"),
     "sparse_layers": (
@@ -88,7 +88,7 @@ ENCODER_TOKENS: Final = "encoder_tokens"  # no key of a file: what `build_spec` 
 # keys whose values differ from layer to layer: with one of them, equal roles may be unequal layers
 LAYERED: Final = (
     "compress_ratios", "indexer_types", "index_topk_freq", "index_topk_pattern", "num_kv_shared_layers", "block_configs",
-    "num_attention_heads_per_layer", "sparse_attention_config", "per_layer_config",
+    "num_attention_heads_per_layer", "sparse_attention_config", "per_layer_config", "index_topk_blocks",
 )  # fmt: skip
 
 UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in names) | {
@@ -126,6 +126,9 @@ UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in nam
     "num_mel_bins",
     "hidden_size_per_layer_input", "vocab_size_per_layer_input", "altup_num_inputs", "laurel_rank",
     "use_double_wide_mlp", "mla_use_output_gate", "mla_use_nope", "use_full_rank_gate",
+    "adapter_rank", "use_shared_attention_adapter", "use_sandwich_norm", "use_attention_gate", "context_length",
+    "prefix_dense_sliding_window_pattern", "index_block_size", "index_topk_blocks", "attention_other_setting",
+    "use_head_wise_attn_gate",
     "attn_res_block_size", "latent_moe_use_norm", "num_mem_blocks", "num_mtp_modules", "moe_layers",
 }  # fmt: skip
 
@@ -164,6 +167,7 @@ INERT: Final = frozenset({
     "activation_sparsity_pattern", "zero_expert_type", "cla_share_factor", "kda_safe_gate", "kda_lower_bound",
     "linear_silu", "num_query_groups", "moe_router_pre_softmax", "layer_rope_theta", "embd_layer", "full_attn_mod",
     "interpolate_factor", "original_max_position_embeddings", "index_local_blocks", "layer_norm_type",
+    "block_size", "use_expert_bias", "hidden_mamba_act", "use_mem_rope", "swiglu_limits", "swiglu_limits_shared",
     "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "layer_norm_elementwise_affine",
 })  # fmt: skip
 

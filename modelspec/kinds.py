@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.keys import ALIASES
-from roofcast.modelspec.plan import CHUNKED, CONV, CROSS, FULL, HYBRID, LINEAR, SLIDING, Slot, deciding_key
+from roofcast.modelspec.plan import (
+    CHUNKED,
+    CONV,
+    CROSS,
+    FULL,
+    HYBRID,
+    HYBRID_SLIDING,
+    LINEAR,
+    MAPPED,
+    OWNED,
+    SHARED,
+    SLIDING,
+    Slot,
+    deciding_key,
+)
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -74,9 +88,13 @@ _LINEAR: Final = frozenset({LINEAR})
 KINDS: Final[dict[str, Kind]] = {
     "compressed": Kind("compressed:CompressedAttention", _SOFTMAX, ("compress_ratios",), "compressed:read_compressed"),
     "latent": Kind("latent:LatentAttention", _SOFTMAX, ("kv_lora_rank",), "latent:read_latent"),
-    "cca": Kind("cca:ConvolutionalAttention", frozenset({HYBRID}), ("cca_time0",)),
+    "cca": Kind(
+        "cca:ConvolutionalAttention", frozenset({HYBRID, HYBRID_SLIDING}), ("cca_time0",), "cca:read_cca"
+    ),
     "cross": Kind("cross:CrossAttention", frozenset({CROSS}), reader="cross:read_cross"),
     "grouped": Kind("attention:GroupedAttention", _SOFTMAX, reader="heads:read_grouped", default=True),
+    "shared_block": Kind("shared:SharedAttention", frozenset({OWNED, SHARED}), reader="shared:read_shared"),
+    "blocks": Kind("blocks:LinearMap", frozenset({MAPPED}), reader="blocks:read_map"),
     "gated_delta": Kind("recurrent:GatedDeltaNet", _LINEAR, ("linear_num_value_heads",)),
     "kimi_delta": Kind("recurrent:KimiDelta", _LINEAR, ("kda",)),
     "mamba2": Kind("ssm:Mamba2", _LINEAR, ("ssm_state",)),

@@ -120,7 +120,8 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
     own_index = indexed and _has_index(config, slot)
     heads, family = config.size("query_heads"), config.family
     gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
-    value_head_dim = config.size("v_head_dim", config.trait_value("v_head_dim"))
+    shared = config.size("hidden") // heads if config.trait_value("values_share_hidden") else None
+    value_head_dim = config.size("v_head_dim", shared)
     widths = {"head": heads, "element": heads * value_head_dim}
     return LatentAttention(
         query_heads=heads,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.modelspec.experts import feed_forwards, sparse_layers
 from roofcast.modelspec.extras import LAYER_EXTRAS
 from roofcast.modelspec.kinds import mixers
-from roofcast.modelspec.plan import Slot, layer_plan
+from roofcast.modelspec.plan import OWNED, SHARED, Slot, layer_plan
 
 if TYPE_CHECKING:
     from roofcast.modelspec.attention import Attention
@@ -78,15 +78,23 @@ def read_slots(config: Config, slots: tuple[Slot, ...], sparse: tuple[bool, ...]
 
 def _layer(config: Config, slot: Slot, sparse: bool) -> Layer:
     mixing = mixers(config, slot)
-    feeding = feed_forwards(config, slot.layer, sparse=sparse) if slot.feeds else ()
+    feeding = _feeding(config, slot, sparse=sparse) if slot.feeds else ()
     twice = config.trait_value("twice", default=False)  # LongCat: two blocks of attention and feed-forward a layer
     if twice:
         mixing, feeding = mixing * 2, (*_dense_pair(config, slot), *feeding)
     norm = NORMS[config.family.norm] * config.size("hidden")
     norms = layer_norms(config)
-    around = norm * (norms if mixing and feeding else norms // 2 or 1)
+    around = norm * (norms if mixing and feeding else (norms // 2 or 1) if mixing or feeding else 0)
     extra = LAYER_EXTRAS.get(config.family.extras)
     return Layer(mixing, feeding, around, extra(config, slot.layer, sparse) if extra else 0)
+
+
+def _feeding(config: Config, slot: Slot, *, sparse: bool) -> tuple[FeedForward, ...]:
+    if OWNED in slot.roles or SHARED in slot.roles:
+        from roofcast.modelspec.shared import SharedFeedForward  # noqa: PLC0415 - only Zamba pays for it
+
+        return (SharedFeedForward.read(config, owned=OWNED in slot.roles),)
+    return feed_forwards(config, slot.layer, sparse=sparse)
 
 
 def _dense_pair(config: Config, slot: Slot) -> tuple[FeedForward, ...]:

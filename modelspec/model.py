@@ -51,6 +51,7 @@ class Model:
         parameters_in_files: parameters that the weight files hold, as `count_in_files`.
         decoder_in_files: the same without multi-token prediction; None where no tensor names tell.
         against: what the tensors say against the config; None where they agree or do not tell.
+        encoder_tokens: tokens asked for of an encoder or of images; None where none were.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Model:
     parameters_in_files: int | None = None
     decoder_in_files: int | None = None
     against: str | None = None
+    encoder_tokens: int | None = None
 
     @property
     def parameters(self) -> Amount:
@@ -84,7 +86,9 @@ class Model:
 
     def _unknown_towers(self) -> str:
         """What is known of a multimodal class whose towers are not, and what would tell the rest."""
-        what = f"{self.name}: what model_type {quoted(self.spec.unknown_towers)} holds beside its text model is not known"
+        what = (
+            f"{self.name}: what model_type {quoted(self.spec.unknown_towers)} holds beside its text model is not known"
+        )
         text = f"the text model alone has {self.spec.parameters:,} parameters"
         if self.decoder_in_files:
             return f"{what}: parameters are those of the weight files; {text}"
@@ -209,6 +213,7 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         parameters_in_files=count_in_files(files, checkpoint.scales),
         decoder_in_files=_count_decoder(files, layers),
         against=contradiction(spec, files) if files and spec.known_class else None,
+        encoder_tokens=encoder_tokens,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,13 +36,26 @@ class Wrapper:
         text: class of the text model where its block does not name it.
         tied: whether input and output embedding are one where the file does not say.
         inner_ties: whether the block's own word counts where the top says nothing.
+        flat_vocab: vocabulary where no block states one: the class does not read the top of a flat file.
     """
 
     text: str
     tied: bool = False
     inner_ties: bool = False
+    flat_vocab: int | None = None
 
 
+# code of published files that state no model_type -> the class it is
+ARCHITECTURES: Final[dict[str, str]] = {
+    "DeepseekV3ForCausalLM": "deepseek_v3",
+    "LlamaForCausalLM": "llama",
+    "MiniCPM3ForCausalLM": "minicpm3",
+    "MistralForCausalLM": "mistral",
+    "MixtralForCausalLM": "mixtral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+}
 # what a block may leave to its class and an answer says that it did
 SIZES: Final = frozenset({"layers", "hidden", "query_heads", "kv_heads", "head_dim", "intermediate", "vocab", "experts", "top_k", "expert_width", "window"})  # fmt: skip
 # checked against the reference implementation (transformers 5.24), with and without the word at top and in the block
@@ -50,9 +63,11 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "aya_vision": Wrapper("cohere2", tied=True),
     "cohere2_vision": Wrapper("cohere2", tied=True),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", tied=True),
+    "exaone4_5": Wrapper("exaone4_5_text"),
     "gemma3": Wrapper("gemma3_text", tied=True),
     "gemma3n": Wrapper("gemma3n_text", tied=True),
     "gemma4": Wrapper("gemma4_text", tied=True),
+    "gemma4_unified": Wrapper("gemma4_unified_text", tied=True),
     "glm4v": Wrapper("glm4v_text", inner_ties=True),
     "glm4v_moe": Wrapper("glm4v_moe_text", inner_ties=True),
     "idefics3": Wrapper("llama"),
@@ -67,7 +82,9 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", inner_ties=True),
     "mistral3": Wrapper("mistral", tied=True),
     "mllama": Wrapper("mllama_text_model"),
+    "molmo": Wrapper("molmo"),
     "paligemma": Wrapper("gemma", tied=True),
+    "phi4mm": Wrapper("phi3"),
     "qwen2_5_omni": Wrapper("qwen2_5_omni_text"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", inner_ties=True),
     "qwen2_audio": Wrapper("qwen2"),
@@ -78,7 +95,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
     "smolvlm": Wrapper("llama"),
-    "step3p7": Wrapper("step3p5"),
+    "step3p7": Wrapper("step3p5", flat_vocab=128815),
     "voxtral": Wrapper("llama"),
 }
 
@@ -91,11 +108,13 @@ class TextModel:
         raw: its keys, completed.
         outer: class of the multimodal model around it; empty where there is none.
         completed: sizes that its class's defaults supplied, since a nested block left them out.
+        notes: what else had to be taken as given, a line each.
     """
 
     raw: Mapping[str, Any]
     outer: str
     completed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def text_model(raw: Mapping[str, Any]) -> TextModel:
@@ -104,6 +123,22 @@ def text_model(raw: Mapping[str, Any]) -> TextModel:
     Raises:
         MalformedModelError: a block or a name that cannot be one.
     """
+    named = _named_by_architecture(raw)
+    if named:
+        note = f"config.json has no model_type; its architectures name {raw['architectures'][0]}, read as {named}"
+        return replace(_text_model({**raw, "model_type": named}), notes=(note,))
+    return _text_model(raw)
+
+
+def _named_by_architecture(raw: Mapping[str, Any]) -> str:
+    """The class of a file without model_type, by the name of its code; empty where none is known."""
+    names = raw.get("architectures")
+    if raw.get("model_type") or not (isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)):
+        return ""
+    return ARCHITECTURES.get(names[0], "")
+
+
+def _text_model(raw: Mapping[str, Any]) -> TextModel:
     outer = raw.get("model_type", "")
     if not isinstance(outer, str):
         msg = f"model_type is {short(outer)}; it must be a name"
@@ -113,13 +148,23 @@ def text_model(raw: Mapping[str, Any]) -> TextModel:
         return TextModel(raw, outer if any(raw.get(key) for key in TOWER_BLOCKS) else "")
     if block is None:
         assert wrapper is not None  # noqa: S101 - one of the two is there
-        return TextModel({**raw, "model_type": wrapper.text, "tie_word_embeddings": _tied(raw, raw, wrapper)}, outer)
+        return _flat(raw, outer, wrapper)
     inner = block.get("model_type") or (wrapper.text if wrapper else "")
     missing = _missing_defaults(block, inner) if isinstance(inner, str) else {}
     inherited = {key: raw[key] for key in INHERITED if raw.get(key) is not None and block.get(key) is None}
     tie = {"tie_word_embeddings": _tied(raw, block, wrapper)} if wrapper else {}
     text = {**missing, **block, **inherited, **tie, "model_type": inner}
     return TextModel(text, outer, tuple(key for key in missing if FACT_OF.get(key) in SIZES))
+
+
+def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
+    """The text model of a multimodal file that nests none."""
+    text = {**raw, "model_type": wrapper.text, "tie_word_embeddings": _tied(raw, raw, wrapper)}
+    stated = raw.get("vocab_size")
+    if wrapper.flat_vocab in (None, stated):
+        return TextModel(text, outer)
+    note = f"{outer} reads vocab_size in text_config alone: without one it has {wrapper.flat_vocab}, not {short(stated)}"
+    return TextModel({**text, "vocab_size": wrapper.flat_vocab}, outer, notes=(note,))
 
 
 def _text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -6,9 +6,10 @@ is found from the config's other keys in `kinds.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.modelspec.blocks import block_of
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.keys import LAYERED, is_off
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
 
 FULL, SLIDING, CHUNKED, LINEAR, CONV, CROSS, HYBRID = "full", "sliding", "chunked", "linear", "conv", "cross", "hybrid"
+# CCA in a window; a shared block that the layer brings or finds; a matrix in the place of attention
+HYBRID_SLIDING, OWNED, SHARED, MAPPED = "hybrid_sliding", "owned", "shared", "mapped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ LAYER_NAMES: Final[dict[str, Slot]] = {
     "recurrent": Slot((LINEAR,)),
     "conv": Slot((CONV,)),
     "hybrid": Slot((HYBRID,)),
+    "hybrid_sliding": Slot((HYBRID_SLIDING,)),
     "hybrid_mamba": Slot((LINEAR, FULL)),
     "indexed_attention": Slot((FULL,)),
     "minimax_m3_sparse": Slot((FULL,)),
@@ -83,6 +87,8 @@ def layer_plan(config: Config) -> tuple[Slot, ...]:
         raise UnknownArchitectureError(msg)
     if config.family.separate:
         slots = tuple(slot if not slot.roles else Slot(slot.roles, feeds=False) for slot in slots)
+    if config.has("shared_block") and config.known:
+        slots = _sharing(config, slots)
     if config.trait_value("last_full"):
         slots = (*slots[:-1], Slot((FULL,)))
     _check_shared(config, slots)
@@ -90,6 +96,15 @@ def layer_plan(config: Config) -> tuple[Slot, ...]:
     if not widths and all(is_off(config.raw.get(key)) for key in LAYERED):
         return slots
     return tuple(Slot(slot.roles, slot.feeds, slot.sparse, layer) for layer, slot in enumerate(slots))
+
+
+def _sharing(config: Config, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+    """Zamba: `hybrid` layers run a shared block before their recurrence; the first num_mem_blocks of them bring it."""
+    owners = [layer for layer, slot in enumerate(slots) if HYBRID in slot.roles][: config.size("num_mem_blocks", 1)]
+    return tuple(
+        Slot((OWNED if layer in owners else SHARED, LINEAR)) if HYBRID in slot.roles else replace(slot, feeds=False)
+        for layer, slot in enumerate(slots)
+    )
 
 
 def _check_shared(config: Config, slots: tuple[Slot, ...]) -> None:
@@ -246,7 +261,7 @@ def _by_window_pattern(key: str) -> Callable[[Config, int], tuple[Slot, ...]]:
         if not _windowed(config):
             return (Slot((FULL,)),) * count
         if not isinstance(value, str):
-            return _every(key, SLIDING)(config, count)
+            return _slides(config, count, config.size(key))
         if not value or set(value) - _GLOBAL_LETTERS - {"L", "S"}:
             msg = f"{key} is {short(value)}; it must be a number, or letters L (local) and G (global)"
             raise MalformedModelError(msg)
@@ -259,6 +274,9 @@ def _by_window_pattern(key: str) -> Callable[[Config, int], tuple[Slot, ...]]:
 def _by_period(config: Config, count: int) -> tuple[Slot, ...]:
     """attn_layer_period and attn_layer_offset: attention at layers i with i mod period = offset, Mamba elsewhere."""
     period, offset = config.size("attn_layer_period"), config.size("attn_layer_offset", 0, least=0)
+    if config.has("shared_block") and config.known:  # Zamba counts from the fourth layer on, and the third is hybrid
+        numbers = {2, *(layer for layer in range(3, count) if (layer - 3) % period == offset)}
+        return tuple(Slot((HYBRID,)) if layer in numbers else Slot((LINEAR,)) for layer in range(count))
     return _periodic(count, period, offset, LINEAR)
 
 
@@ -281,24 +299,53 @@ def _all(*roles: str, feeds: bool = True) -> Callable[[Config, int], tuple[Slot,
     return rule
 
 
+def _slides(config: Config, count: int, step: int) -> tuple[Slot, ...]:
+    """One of every N layers is full, the others slide; some classes begin with a full one, or with dense layers apart."""
+    at, first_full = config.trait_value("full_at", -1), config.trait_value("first_full", default=False)
+    if config.trait_value("dense_prefix"):  # Cohere 2 MoE: dense first layers have a step of their own
+        prefix = min(config.size("dense_first", 0, least=0), count)
+        before = _periodic(prefix, config.size("prefix_dense_sliding_window_pattern", 1), -1, SLIDING)
+        return (*before, *_periodic(count - prefix, step, at, SLIDING))
+    slots = _periodic(count, step, at, SLIDING)
+    return (Slot((FULL,)), *slots[1:]) if first_full else slots
+
+
+def _by_blocks(config: Config, count: int) -> tuple[Slot, ...]:
+    """block_configs: in each layer attention, a matrix in its place, or none, and a feed-forward or none."""
+    slots = []
+    for layer in range(count):
+        attention, feed = (block_of(config, layer, part) for part in ("attention", "ffn"))
+        roles = () if attention.get("no_op") else (MAPPED if attention.get("replace_with_linear") else FULL,)
+        slots.append(Slot(roles, feeds=not feed.get("no_op")))
+    return tuple(slots)
+
+
 def _windowed(config: Config) -> bool:
     """Whether a window is in use at all."""
     return config.optional_size("window") is not None and config.flag("use_sliding_window", default=True)
 
 
-def _by_window(config: Config, count: int) -> tuple[Slot, ...]:
-    """No key tells layers apart: the class's own pattern, else all slide, those from max_window_layers on, or none."""
-    crossing = config.trait_value("cross_layers", ())
+def _by_class(config: Config, count: int) -> tuple[Slot, ...]:
+    """The pattern of a class whose layers do not go by windows; empty of others."""
+    crossing, alike = config.trait_value("cross_layers", ()), config.trait_value("every_layer")
+    linear_every = config.trait_value("linear_every")
     if crossing and config.raw.get("cross_attention_layers") is None:
         return tuple(Slot((CROSS,)) if layer in crossing else Slot((FULL,)) for layer in range(count))
-    linear_every = config.trait_value("linear_every")
-    if linear_every:
-        return _periodic(count, linear_every, -1, LINEAR)
+    if alike:
+        return (Slot(alike),) * count
+    return _periodic(count, linear_every, config.trait_value("full_at", -1), LINEAR) if linear_every else ()
+
+
+def _by_window(config: Config, count: int) -> tuple[Slot, ...]:
+    """No key tells layers apart: the class's own pattern, else all slide, those from max_window_layers on, or none."""
+    fixed = _by_class(config, count)
+    if fixed:
+        return fixed
     if not _windowed(config):
         return (Slot((FULL,)),) * count
     full_every = config.trait_value("full_every")
     if full_every:
-        return _periodic(count, full_every, config.trait_value("full_at", -1), SLIDING)
+        return _slides(config, count, full_every)
     if not config.known or not config.has("window"):
         msg = f"model_type {quoted(config.model_type)} has sliding_window but no layer_types: which layers slide is unknown"
         raise UnknownArchitectureError(msg)
@@ -314,6 +361,7 @@ def _by_window(config: Config, count: int) -> tuple[Slot, ...]:
 # the key that says which layer is what -> how it says it; the first that is present decides
 PLAN_RULES: Final[Mapping[str, Callable[[Config, int], tuple[Slot, ...]]]] = {
     "is_encoder_decoder": _all(FULL, CROSS),
+    "block_configs": _by_blocks,
     "compress_ratios": _by_compression,
     "layer_types": _by_names("layer_types"),
     "layers_block_type": _by_names("layers_block_type"),

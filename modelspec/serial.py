@@ -8,20 +8,24 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from roofcast.modelspec.attention import Attention
-from roofcast.modelspec.config import listed, short
-from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.blocks import LinearFeedForward
+from roofcast.modelspec.config import listed
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.kinds import KINDS
 from roofcast.modelspec.layers import Layer
+from roofcast.modelspec.shared import SharedFeedForward
 from roofcast.modelspec.spec import ModelSpec
 from roofcast.modelspec.state import CACHE, FP32, MODEL
-from roofcast.modelspec.strictjson import kind_of
+from roofcast.modelspec.strictjson import kind_of, short
 from roofcast.modelspec.towers import Tower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from roofcast.modelspec.state import Kept
 
 T = TypeVar("T")
 
@@ -29,11 +33,16 @@ SCHEMA: Final = "roofcast.modelspec/1"
 KIND: Final = "kind"  # the key of a value that names its class
 TABLE: Final = "layer_table"  # the distinct layers; `layers` and `draft` are indexes into it
 LARGEST: Final = 2**63 - 1  # far above any count there is; a document beyond it is a slip
-FEED_FORWARDS: Final[dict[str, type]] = {"dense": DenseFeedForward, "moe": MoeFeedForward}
+FEED_FORWARDS: Final[dict[str, type]] = {
+    "dense": DenseFeedForward,
+    "moe": MoeFeedForward,
+    "linear": LinearFeedForward,
+    "shared": SharedFeedForward,
+}
 MIXERS: Final[dict[str, type]] = {name: kind.cls for name, kind in KINDS.items()}
 # what a field is declared as -> the classes that its value may have, by the name that `kind` gives
 OPEN: Final[dict[type, Mapping[str, type]]] = {Attention: MIXERS, FeedForward: FEED_FORWARDS}
-NAME_OF: Final = {cls: name for names in OPEN.values() for name, cls in reversed(names.items())}
+NAME_OF: Final = {cls: name for names in OPEN.values() for name, cls in reversed(list(names.items()))}
 SCALARS: Final[dict[type, str]] = {int: "a whole number from 0", str: "a string", bool: "true or false"}
 _TYPES: Final = {cls.__name__: cls for cls in (*OPEN, *NAME_OF, Indexer, Layer, Tower)}
 
@@ -47,7 +56,7 @@ def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
     >>> document["schema"], len(document["layer_table"]), document["layers"][-1]
     ('roofcast.modelspec/1', 1, 0)
     >>> document["layer_table"][0]["mixers"][0]["kind"], spec_from_json(document).parameters
-    ('grouped', 1177664)
+    ('grouped', 1182272)
     """
     numbers: dict[Layer, int] = {}
     lists = {name: [numbers.setdefault(layer, len(numbers)) for layer in layers] for name, layers in _lists(spec)}
@@ -101,7 +110,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
         return [_plain(entry) for entry in value]
     if not is_dataclass(value):
         return value
-    cls = type(value)
+    cls: type = type(value)
     named = {KIND: NAME_OF[cls]} if cls in NAME_OF else {}
     return {**named, **{name: _plain(getattr(value, name)) for name in _field_types(cls)}}
 
@@ -131,7 +140,7 @@ def _read_object(declared: type[T], value: object, where: str) -> T:
         shown = _shown(kind) if KIND in found else "missing"
         msg = f"{where}.{KIND} is {shown}; known: {', '.join(allowed)}"
         raise MalformedModelError(msg)
-    cls = allowed[str(kind)] if allowed else declared
+    cls: type = allowed[str(kind)] if allowed else declared
     types = _field_types(cls)
     _check_names(found, (*types, KIND) if allowed else tuple(types), where)
     made: T = cls(
@@ -172,22 +181,32 @@ def _check_sense(spec: ModelSpec) -> None:
     """Raises where fields of the right type make no model: heads of nothing, a ratio that no kind has."""
     try:
         active, parameters = spec.active_parameters, spec.parameters
-        names = {part.format for part in spec.kept}
-        counts = [part.entries(1) for part in spec.kept]
-        work = [mixer.prefill_flops(1.0) for layer in spec.layer_counts for mixer in layer.mixers if mixer.label]
+        parts = {part for layer in spec.layer_counts for part in _state(layer)}
+        counts = [part.entries(1) for part in parts]
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         msg = f"its layers cannot be counted: {short(str(error))} ({type(error).__name__})"
         raise MalformedModelError(msg) from error
-    if not 0 <= active <= parameters or min([0, *counts, *work]) < 0:
-        msg = f"its layers count {active} active of {parameters} parameters, or state and work below 0: no model does"
+    if not 0 <= active <= parameters or min(counts, default=0) < 0:
+        msg = f"its layers count {active} active of {parameters} parameters, or state below 0, which no model does"
         raise MalformedModelError(msg)
-    strange = sorted(names - {CACHE, MODEL, FP32})
+    strange = sorted({part.format for part in parts} - {CACHE, MODEL, FP32})
     if strange:
         msg = f"state has format {listed(strange)}; known: {CACHE}, {MODEL}, {FP32}"
         raise MalformedModelError(msg)
     if spec.dtype is not None and spec.dtype not in FORMATS:
         msg = f"dtype is {_shown(spec.dtype)}; known: {', '.join(FORMATS)}"
         raise MalformedModelError(msg)
+
+
+def _state(layer: Layer) -> tuple[Kept, ...]:
+    """What a layer keeps, its label and work asked for too; none where only the input tells how much."""
+    try:
+        for mixer in layer.mixers:
+            if mixer.label:
+                mixer.prefill_flops(1.0)
+    except UndeterminedModelError:
+        return ()
+    return layer.state
 
 
 def _wrong(value: object, right: str, where: str) -> MalformedModelError:

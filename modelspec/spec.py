@@ -257,7 +257,7 @@ def _towers(raw: Mapping[str, Any], text: TextModel, config: Config) -> tuple[tu
 
 def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
     """What the file leaves to its class, or its class decides against it, a line each."""
-    lines = []
+    lines = list(text.notes)
     if text.completed:
         said = ", ".join(f"{key} {text.raw[key]}" for key in text.completed)
         lines.append(f"its nested text model leaves these to its class {quoted(config.model_type)}: {said}")
@@ -273,6 +273,7 @@ def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
 def _tied(config: Config) -> bool:
     """Whether input and output embedding are one: as the class insists, else as the file says, else the default."""
     stated = config.flag("tie_word_embeddings", default=config.family.tied)
+    stated = config.flag(config.trait_value("tie_key", ""), default=stated)
     fixed: bool | None = config.trait_value("ties")
     return stated if fixed is None else fixed
 
@@ -316,7 +317,9 @@ def _refuse_half(config: Config) -> None:
     names = config.raw.get("architectures")
     if not (config.known and config.has("encoder") and isinstance(names, list)):
         return
-    others = [str(name) for name in names if re.search(r"(Encoder|Decoder)Model$|For(?!ConditionalGeneration)", str(name))]
+    others = [
+        str(name) for name in names if re.search(r"(Encoder|Decoder)Model$|For(?!ConditionalGeneration)", str(name))
+    ]
     if others:
         msg = f"architectures is {listed(others)}: only the whole encoder-decoder with its language head is understood"
         raise UnknownArchitectureError(msg)

@@ -250,9 +250,10 @@ def patch_embedding(channels: int, width: int, kernel: tuple[int, ...], *, bias:
 def wrappers() -> dict[str, Reader]:
     """Every wrapper class that roofcast knows, by the outer `model_type` of its config."""
     from roofcast.modelspec.towers_more import MORE_WRAPPERS  # noqa: PLC0415 - it imports this module
-    from roofcast.modelspec.vision import VISION_WRAPPERS  # noqa: PLC0415 - likewise; and a text model needs neither
+    from roofcast.modelspec.vision import VISION_WRAPPERS  # noqa: PLC0415 - likewise; and a text model needs none
+    from roofcast.modelspec.vision_patches import PATCH_WRAPPERS  # noqa: PLC0415
 
-    return {**VISION_WRAPPERS, **MORE_WRAPPERS}
+    return {**VISION_WRAPPERS, **MORE_WRAPPERS, **PATCH_WRAPPERS}
 
 
 def find_wrapper(model_type: str) -> Reader | None:

@@ -2,85 +2,90 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.kv import KvModel, KvResult
 from roofcast.reports.document import Document, Table, table
 from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, context_name, count, fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from roofcast.calculators.answer import Remarks
 
-MIB = 2.0**20
+    Column = tuple[str, Callable[[KvModel], str]]  # heading and cell
+
+MIB: Final = 2.0**20
 
 
 def kv_document(
     rows: Sequence[KvModel], inputs: Mapping[str, Any], remarks: Remarks, *, contexts: Sequence[int] | None
 ) -> Document:
-    """The tables of `kv`; `contexts` are those asked, None for each model's own default."""
+    """The tables of `kv`; `contexts` are those asked, None for each model's own default.
+
+    Where an engine with pages reserves more than a sequence needs, both stand in a table of their own.
+    """
     more = any(row.reserved_bytes != row.cache_bytes for row in rows)
+    model: list[Column] = [("model", lambda row: row.model)]
+    columns = [*model, *_architecture(rows), *([] if more else _caches(rows, contexts)), *_weights(inputs)]
+    tables = [_table(rows, columns, left=(0, 1))]
+    if more:
+        page: Column = ("page\ntokens", lambda row: count(row.page_tokens))
+        both = [*model, page, *_caches(rows, contexts, reserved=True)]
+        tables.append(_table(rows, both, title="cache of a sequence, and what an engine with pages reserves for it"))
     return Document(
-        command="kv",
-        inputs=inputs,
-        result=KvResult(list(rows)),
-        records=rows,
-        tables=(_ideal(rows, inputs, contexts), *((_reserved(rows, contexts),) if more else ())),
-        remarks=remarks,
+        command="kv", inputs=inputs, result=KvResult(list(rows)), records=rows, tables=tuple(tables), remarks=remarks
     )
 
 
-def _ideal(rows: Sequence[KvModel], inputs: Mapping[str, Any], contexts: Sequence[int] | None) -> Table:
-    """Architecture, the three numbers of state, the cache at each context, weights."""
-    windows, states = any(row.window_bytes for row in rows), any(row.state_bytes for row in rows)
-    header = ["model", "attn", "L", "q/kv", "KiB/\ntoken"]
-    header += [*(["window\nMiB"] if windows else []), *(["state\nMiB"] if states else [])]
-    header += [*_context_header(rows, contexts), f"weights\nGiB\n({inputs['weights'] or 'stored'})", "params"]
-    cells = []
-    for row in rows:
-        weights = None if row.weight_bytes is None else row.weight_bytes / GIB
-        cells.append(
-            [
-                *(row.model, row.attention, str(row.layers), heads(row.query_heads, row.kv_heads)),
-                fixed(row.kv_bytes_per_token / KIB, 1),
-                *([_mib(row.window_bytes)] if windows else []),
-                *([_mib(row.state_bytes)] if states else []),
-                *_at_contexts(row, rows, contexts, row.cache_bytes),
-                fixed(weights, 1),
-                billions(row.parameters),
-            ]
-        )
-    return table(header, cells, left=(0, 1))
+def _table(rows: Sequence[KvModel], columns: Sequence[Column], title: str = "", left: Sequence[int] = (0,)) -> Table:
+    cells = [[cell(row) for _, cell in columns] for row in rows]
+    return table([heading for heading, _ in columns], cells, title=title, left=left)
 
 
-def _reserved(rows: Sequence[KvModel], contexts: Sequence[int] | None) -> Table:
-    """What an engine with pages sets aside for the same sequences."""
-    header = ["model", "page\ntokens", *_context_header(rows, contexts)]
-    cells = [
-        [row.model, count(row.page_tokens), *_at_contexts(row, rows, contexts, row.reserved_bytes)] for row in rows
+def _architecture(rows: Sequence[KvModel]) -> list[Column]:
+    """Kind and heads, and the three numbers of state as far as some model has them."""
+    columns: list[Column] = [
+        ("attn", lambda row: row.attention),
+        ("L", lambda row: str(row.layers)),
+        ("q/kv", lambda row: heads(row.query_heads, row.kv_heads)),
+        ("KiB/\ntoken", lambda row: fixed(row.kv_bytes_per_token / KIB, 1)),
     ]
-    return table(header, cells, title="reserved by an engine with pages")
+    if any(row.window_bytes for row in rows):
+        columns.append(("window\nMiB", lambda row: _mib(row.window_bytes)))
+    if any(row.state_bytes for row in rows):
+        columns.append(("state\nMiB", lambda row: _mib(row.state_bytes)))
+    return columns
 
 
-def _context_header(rows: Sequence[KvModel], contexts: Sequence[int] | None) -> list[str]:
-    shown = [f"GiB\n@{context_name(context)}" for context in _shown(rows, contexts)]
-    return shown if contexts else [*shown, "max\nctx", "GiB\n@max"]
+def _weights(inputs: Mapping[str, Any]) -> list[Column]:
+    return [
+        (f"weights\nGiB\n({inputs['weights'] or 'stored'})", lambda row: _gib(row.weight_bytes, 1)),
+        ("params", lambda row: billions(row.parameters)),
+    ]
 
 
-def _at_contexts(
-    row: KvModel, rows: Sequence[KvModel], contexts: Sequence[int] | None, sizes: Mapping[str, float]
-) -> list[str]:
-    cells = [_gib(sizes, context) for context in _shown(rows, contexts)]
-    own = [NOTHING if row.max_context is None else context_name(row.max_context), _gib(sizes, row.max_context)]
-    return cells if contexts else [*cells, *own]
+def _caches(rows: Sequence[KvModel], contexts: Sequence[int] | None, *, reserved: bool = False) -> list[Column]:
+    """The cache at each context asked, else at those of the default that some model reaches, and at its maximum."""
+    below = {int(context) for row in rows for context in row.cache_bytes if int(context) != row.max_context}
+    columns: list[Column] = []
+    for context in dict.fromkeys(contexts) if contexts else sorted(below):
+        columns += _at(context_name(context), context, reserved=reserved)
+    if not contexts:
+        columns.append(("max\nctx", lambda row: NOTHING if row.max_context is None else context_name(row.max_context)))
+        columns += _at("max", None, reserved=reserved)
+    return columns
 
 
-def _shown(rows: Sequence[KvModel], contexts: Sequence[int] | None) -> list[int]:
-    """Contexts asked, else those of the default that some model reaches below its maximum."""
-    if contexts:
-        return list(dict.fromkeys(contexts))
-    return sorted({int(context) for row in rows for context in row.cache_bytes if int(context) != row.max_context})
+def _at(name: str, context: int | None, *, reserved: bool) -> list[Column]:
+    """What a sequence keeps at a context, None at each model's maximum, and, where asked for, what is reserved for it."""
+
+    def size(row: KvModel, sizes: Mapping[str, float]) -> str:
+        return _gib(sizes.get(str(row.max_context if context is None else context)), 2)
+
+    kept: Column = (f"GiB\n@{name}", lambda row: size(row, row.cache_bytes))
+    pages: Column = (f"reserved\n@{name}", lambda row: size(row, row.reserved_bytes))
+    return [kept, pages] if reserved else [kept]
 
 
 def heads(query: int | None, kv: int | None) -> str:
@@ -96,6 +101,5 @@ def _mib(size: float) -> str:
     return fixed(size / MIB, 1) if size else NOTHING
 
 
-def _gib(sizes: Mapping[str, float], context: int | None) -> str:
-    size = sizes.get(str(context))
-    return NOTHING if size is None else fixed(size / GIB, 2)
+def _gib(size: float | None, digits: int) -> str:
+    return NOTHING if size is None else fixed(size / GIB, digits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.reports.document import Document, Table, plain, table
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State
     from roofcast.calculators.experts import Experts
 
+# numbers of a layer's state -> their headings
+STATES: Final = {"token_state": "bytes\na token", "window_state": "window\nbytes", "fixed_state": "fixed\nbytes"}
 RUNS: Final = 3  # runs of layer numbers that a cell spells out; of more it shows the first two and the last
 
 
@@ -71,29 +72,32 @@ def _layer_map(runs: Sequence[LayerRun]) -> tuple[Table, Table]:
     for run in runs:
         alike.setdefault(_kind(run), []).append(run)
     named = [(_where(group), group[0], sum(run.last - run.first + 1 for run in group)) for group in alike.values()]
+    windows = any(run.window for run in runs)
     kinds = [
         (
             where,
             str(layers),
             run.attention or NOTHING,
             heads(run.query_heads, run.kv_heads),
-            count(run.window),
+            *([count(run.window)] if windows else []),
             " + ".join(run.feed_forwards) or NOTHING,
         )
         for where, run, layers in named
     ]
+    states = [part for part in STATES if any(getattr(run, part) for run in runs)]
     takes = [
         (
             where,
             count(run.attention_parameters),
             count(run.feed_forward_parameters),
-            *(_state(state) for state in (run.token_state, run.window_state, run.fixed_state)),
+            *(_state(getattr(run, part)) for part in states),
         )
         for where, run, _ in named
     ]
-    taken = ("one layer", "attn\nparameters", "feed-forward\nparameters", "bytes\na token", "window\nbytes", "fixed\nbytes")
+    taken = ("one layer", "attn\nparameters", "feed-forward\nparameters", *(STATES[part] for part in states))
+    names = ("layers", "L", "attn", "q/kv", *(["window"] if windows else []))
     return (
-        table(("layers", "L", "attn", "q/kv", "window", "feed-forward"), kinds, left=(0, 2, 5)),
+        table((*names, "feed-forward"), kinds, left=(0, 2, len(names))),
         table(taken, takes),
     )
 
@@ -101,18 +105,15 @@ def _layer_map(runs: Sequence[LayerRun]) -> tuple[Table, Table]:
 def _kind(run: LayerRun) -> tuple[object, ...]:
     """All that a run says but where it stands."""
     taken = (run.attention_parameters, run.feed_forward_parameters)
-    states = (run.token_state, run.window_state, run.fixed_state)
     shape = (run.attention, run.query_heads, run.kv_heads, run.window, *run.feed_forwards)
-    return (run.draft, *shape, *taken, *states)
+    return (run.draft, *shape, *taken, *(getattr(run, part) for part in STATES))
 
 
 def _where(runs: Sequence[LayerRun]) -> str:
-    """Numbers of the layers, and every how many they recur where that is even."""
+    """Numbers of the layers; of many runs the first two and the last."""
     names = [f"{run.first}-{run.last}" if run.last > run.first else str(run.first) for run in runs]
-    steps = {later.first - earlier.first for earlier, later in pairwise(runs)}
     if len(names) > RUNS:
-        regular = f" by {steps.pop()}" if len(steps) == 1 else ""
-        names = [f"{names[0]}, {names[1]} .. {names[-1]}{regular}"]
+        names = [names[0], f"{names[1]} .. {names[-1]}"]
     return ", ".join(names) + (" (MTP)" if runs[0].draft else "")
 
 
@@ -158,5 +159,3 @@ def _experts(experts: Experts) -> Table:
         for key, distinct in experts.expected_experts.items()
     ]
     return table(header, rows, title=title, left=())
-
-

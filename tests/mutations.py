@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 DEPTH: Final = 4  # how deep changes go
 ENTRIES: Final = 6  # of a list, that are changed themselves
 DEEP: Final = 200  # lists in lists, well within what a JSON reader takes
+GRAFTED: Final = 0.1  # share of changes that are a key of another model
+NESTED: Final = 0.25  # share of changes inside a block, of which there are few
 BLOCKS: Final = (
     "text_config",
     "vision_config",
@@ -27,7 +29,7 @@ BLOCKS: Final = (
 
 
 def _number(value: Any) -> int:
-    return value if type(value) is int else 1
+    return value if type(value) is int and abs(value) < 10**18 else 1
 
 
 def _list(value: Any) -> list[Any]:
@@ -113,12 +115,12 @@ def mutants(config: dict[str, Any], others: list[dict[str, Any]], seed: str, cou
     for _ in range(count):
         said, changed = [], config
         for _change in range(rng.choice((1, 1, 2))):
-            if rng.random() < 0.05:  # noqa: PLR2004 - now and then a key of another model
+            if rng.random() < GRAFTED:
                 key, value = rng.choice(list(rng.choice(others).items()))
                 said.append(f"{key} of another model")
                 changed = {**changed, key: value}
                 continue
-            path = rng.choice(nested if rng.random() < 0.25 else every)  # noqa: PLR2004 - blocks are few
+            path = rng.choice(nested if rng.random() < NESTED else every)
             name, change = rng.choice(list(CHANGES.items()))
             try:
                 changed = placed(changed, path, change(at(changed, path), rng))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, whole, window_bytes
+from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.spec import build_spec
 from tests.checkpoints import (
@@ -21,6 +21,7 @@ from tests.checkpoints import (
     OPT_13B,
     QWEN2_5_7B,
 )
+from tests.model_configs import published
 
 PUBLISHED = [
     pytest.param(LLAMA_3_1_8B, 32 * 2 * 8 * 128 * 2, 128.0, 16.00, id="llama-3.1-8b"),
@@ -118,6 +119,60 @@ def test_a_latent_does_not_split(tp: int) -> None:
 
     assert kv_bytes_per_token(spec, BF16, tp) == 61 * 576 * 2
     assert cache_bytes(spec, BF16, 4096, tp) == 61 * 576 * 2 * 4096
+
+
+# measured on the reference implementation at full size, bf16: bytes a token, fixed bytes
+MEASURED = [
+    pytest.param("deepseek-ai/DeepSeek-V2-Lite", 31_104, 0, id="mla"),
+    pytest.param("deepseek-ai/DeepSeek-V3.2", 85_888, 0, id="mla-index"),
+    pytest.param("zai-org/GLM-5.2", 95_232, 0, id="mla-shared-index"),
+    pytest.param("Qwen/Qwen3.5-0.8B", 6 * 2048, 19_759_104, id="gated-delta"),
+    pytest.param("mistralai/Mamba-Codestral-7B-v0.1", 0, 64 * (10240 * 4 * 2 + 128 * 64 * 128 * 4), id="mamba-2"),
+    pytest.param(
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 6 * 1024, 23 * (6144 * 4 * 2 + 64 * 64 * 128 * 4), id="nemotron"
+    ),
+]
+
+
+@pytest.mark.parametrize(("repo", "a_token", "state"), MEASURED)
+def test_what_the_reference_implementation_keeps(repo: str, a_token: int, state: int) -> None:
+    """Growing and fixed parts are what was measured; a context adds the one to the other."""
+    spec = build_spec(published(repo))
+
+    assert kv_bytes_per_token(spec, BF16) == a_token
+    assert state_bytes(spec, BF16) == state
+    assert window_bytes(spec, BF16) == 0
+    assert cache_bytes(spec, BF16, 1000) == 1000 * a_token + state
+
+
+@pytest.mark.parametrize(
+    ("kv", "conv_bytes"), [("bf16", 2), ("fp16", 2), ("fp32", 4), ("fp8", 2), ("q8_0", 2), ("q4_0", 2)]
+)
+def test_each_part_has_its_format(kv: str, conv_bytes: int) -> None:
+    """Recurrent states are fp32 whatever the cache is; convolution columns take 16 bits, or those of a wider cache."""
+    spec = build_spec(published("Qwen/Qwen3.5-0.8B"))
+
+    assert state_bytes(spec, FORMATS[kv]) == 18 * (24_576 * conv_bytes + 262_144 * 4)
+    assert kv_bytes_per_token(spec, FORMATS[kv]) == 6 * 1024 * FORMATS[kv].bytes_per_element
+
+
+@pytest.mark.parametrize(("tp", "parts"), [(1, 1), (2, 2), (8, 8), (16, 16)])
+def test_a_recurrent_state_splits_by_its_heads(tp: int, parts: int) -> None:
+    """16 heads of Gated DeltaNet split over up to 16 devices, where 2 KV heads replicate beyond 2."""
+    spec = build_spec(published("Qwen/Qwen3.5-0.8B"))
+
+    assert state_bytes(spec, BF16, tp) == 19_759_104 / parts
+    assert kv_bytes_per_token(spec, BF16, tp) == 6 * 2048 / min(tp, 2)
+
+
+def test_compressed_entries_grow_by_the_block() -> None:
+    """DeepSeek-V4: an entry of 512 + 128 elements stands for 4 tokens and one of 512 for 128; windows are capped."""
+    spec = build_spec(published("deepseek-ai/DeepSeek-V4-Pro"))
+    csa, hca = (sum(layer.label == kind for layer in spec.layers) for kind in ("CSA", "HCA"))
+
+    assert kv_bytes_per_token(spec, BF16) == csa * 640 * 2 / 4 + hca * 512 * 2 / 128
+    assert cache_bytes(spec, BF16, 1027) - cache_bytes(spec, BF16, 1024) == 0
+    assert cache_bytes(spec, BF16, 1028) - cache_bytes(spec, BF16, 1024) == csa * 640 * 2
 
 
 def test_whole_keeps_integers_whole() -> None:

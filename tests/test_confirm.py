@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from roofcast.modelspec.confirm import confirm_attention
+from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.confirm import confirm_attention, contradiction
+from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.indexer import Indexer
+from roofcast.modelspec.recurrent import GatedDeltaNet
 from roofcast.modelspec.spec import ModelSpec, build_spec
+from roofcast.modelspec.ssm import ShortConvolution
 from roofcast.modelspec.weights import Tensor, collect, summarise
 from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, llama_tensors
 
@@ -152,6 +157,68 @@ def test_parts_of_other_layers_refuse(name: str) -> None:
     message = refusal(NEW, (*LLAMA_TENSORS, Tensor(name, "BF16", (8,))))
 
     assert name in message
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        GatedDeltaNet(2, 2, 8, 8, 4),
+        CrossAttention(GroupedAttention(8, 2, 8, 8), 10),
+        GroupedAttention(8, 2, 8, 8, stores=False),
+        GroupedAttention(8, 2, 8, 8, index=Indexer(2, 8, 16)),
+        ShortConvolution(64, 3),
+    ],
+    ids=lambda mixer: f"{mixer.label}-{getattr(mixer, 'stores', '')}",
+)
+def test_other_kinds_are_refused(mixer: Any) -> None:
+    """What keeps state that no K and V projection shows is refused of an unknown class, beside attention or alone."""
+    model = spec(NEW)
+    first = model.layers[0]
+    files = collect({"model.safetensors": LLAMA_TENSORS}, "x")
+
+    for mixers in ((mixer,), (*first.mixers, mixer), ()):
+        layers = (first, replace(first, mixers=mixers), *model.layers[2:])
+        with pytest.raises(UnknownArchitectureError, match="no tensor could confirm layer 1's"):
+            confirm_attention(replace(model, layers=layers), files)
+
+
+def test_values_that_are_the_keys_have_no_projection() -> None:
+    """Of K = V layers the keys' projection alone confirms; of a known class the values' may be there or not."""
+    model = spec(NEW)
+    shared = tuple(
+        replace(layer, mixers=tuple(replace(cast("Any", m), value_projection=False) for m in layer.mixers))
+        for layer in model.layers
+    )
+    keys = tuple(tensor for tensor in LLAMA_TENSORS if "v_proj" not in tensor.name)
+
+    confirm_attention(replace(model, layers=shared), collect({"x": keys}, "x"))
+    assert "v_proj" in refusal(NEW, keys)
+
+
+def test_layers_that_read_an_earlier_cache_imply_nothing() -> None:
+    """A layer of a known class that stores no keys and values contradicts no tensors."""
+    model = spec(LLAMA)
+    last = model.layers[-1]
+    reading = replace(last, mixers=tuple(replace(cast("Any", mixer), stores=False) for mixer in last.mixers))
+    wide = tuple(replace(t, shape=(99, 64)) if "layers.3.self_attn.k_proj" in t.name else t for t in LLAMA_TENSORS)
+    files = collect({"x": wide}, "x")
+
+    assert contradiction(replace(model, layers=(*model.layers[:3], reading)), files) is None
+    assert contradiction(model, files) is not None
+
+
+def test_two_mixers_of_a_layer_are_confirmed_alike() -> None:
+    """Two attentions of one width need projections of that width; of two widths one of them is contradicted."""
+    model = spec(NEW_LATENT)
+    twice = tuple(replace(layer, mixers=layer.mixers * 2) for layer in model.layers)
+    numbered = tuple(
+        replace(t, name=t.name.replace("self_attn", f"self_attn.{part}")) for t in LATENT_TENSORS for part in (0, 1)
+    )
+    wider = tuple(replace(t, shape=(24, 64)) if "self_attn.1" in t.name else t for t in numbered)
+
+    confirm_attention(replace(model, layers=twice), collect({"x": numbered}, "x"))
+    with pytest.raises(UnknownArchitectureError, match="20 and 24 rows"):
+        confirm_attention(replace(model, layers=twice), collect({"x": wider}, "x"))
 
 
 def test_a_tensor_of_no_rank_is_no_projection() -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from roofcast.calculators.describe import Fact, LayerRun, ModelResult, describe
+import re
+
+import pytest
+
+from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State, describe
+from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.model import load_model
+from roofcast.modelspec.source import Checkpoint
 from roofcast.modelspec.weights import Tensor, collect
 from tests.checkpoints import (
     BF16,
@@ -14,6 +21,8 @@ from tests.checkpoints import (
     decoder_tensors,
     loaded,
 )
+from tests.model_configs import published
+from tests.running import refused, result, roofcast
 
 
 def described(name: str) -> ModelResult:
@@ -34,7 +43,7 @@ def test_runs_of_alike_layers() -> None:
 
     assert (first.first, first.last, second.first, second.last) == (0, 2, 3, 60)
     assert first.attention == second.attention == "MLA"
-    assert first.kv_elements_per_token == second.kv_elements_per_token == 576
+    assert first.token_state == second.token_state == State(576 * 2, "bf16")
     assert first.feed_forward_parameters == 3 * 7168 * 18432
     # 256 routed and one shared expert, the router, its correction bias where the reference has it as a parameter
     assert second.feed_forward_parameters == 257 * 3 * 7168 * 2048 + 256 * 7168
@@ -48,19 +57,22 @@ def test_the_layers_of_a_small_model() -> None:
         LayerRun(
             first=0,
             last=1,
+            draft=False,
             attention="GQA",
             query_heads=4,
             kv_heads=2,
             window=None,
-            feed_forward=result.layers[0].feed_forward,
+            feed_forwards=["dense 96"],
             attention_parameters=2 * 64 * 64 + 2 * 64 * 32,
             feed_forward_parameters=3 * 64 * 96,
-            kv_elements_per_token=64,
+            token_state=State(64 * 2, "bf16"),
+            window_state=None,
+            fixed_state=None,
         )
     ]
-    assert "96" in result.layers[0].feed_forward
     assert result.kv_bytes_per_token == TINY_KV
-    assert result.cache_bytes == {"16": 16 * TINY_KV}
+    assert result.cache_bytes == result.reserved_bytes == {"16": 16 * TINY_KV}
+    assert (result.page_tokens, result.experts) == (16, None)
 
 
 def test_components_add_up() -> None:
@@ -136,3 +148,112 @@ def test_an_assumed_dtype_is_marked() -> None:
     assert facts_of(result)["weight_bytes"] == Fact("weight_bytes", 2 * TINY_PARAMETERS, "assumed")
     assert facts_of(result)["stated_dtype"].value is None
     assert len(said.assumptions) == 1
+
+
+def test_every_number_of_state_has_its_format() -> None:
+    """Qwen3.5-0.8B with an fp8 cache: 1,024 B a token in fp8, and 1,097,728 B fixed in bf16 and fp32."""
+    result, _ = describe(loaded(published("Qwen/Qwen3.5-0.8B")), weights=None, kv=FORMATS["fp8"], contexts=None)
+    delta, softmax = result.layers[:2]
+
+    assert (delta.first, delta.last, softmax.first, softmax.last) == (0, 2, 3, 3)
+    assert delta.fixed_state == State(1_097_728, "bf16+fp32")
+    assert (delta.token_state, delta.window_state) == (None, None)
+    assert softmax.token_state == State(1024, "fp8")
+    assert (softmax.window_state, softmax.fixed_state) == (None, None)
+    assert result.state_bytes == 18 * 1_097_728
+
+
+def test_windows_are_capped_layer_by_layer() -> None:
+    """A window of 512 keeps 512 tokens; it is not in what grows."""
+    gemma = published("google/gemma-3-270m")
+    result, _ = describe(loaded(gemma), weights=None, kv=BF16, contexts=None)
+    windowed = result.layers[0]
+
+    assert windowed.window == gemma["sliding_window"] == 512
+    assert windowed.window_state == State(512 * 2 * 256 * 2, "bf16")
+    assert windowed.token_state is None
+    assert result.layers[1].token_state == State(2 * 256 * 2, "bf16")
+
+
+def test_layers_of_one_thing_alone() -> None:
+    """Nemotron-3-Nano: a layer mixes or feeds forward, and says null or an empty list for what it lacks."""
+    nano = published("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    mamba, experts = describe(loaded(nano), weights=None, kv=BF16, contexts=None)[0].layers[:2]
+
+    assert (mamba.attention, mamba.feed_forwards, mamba.feed_forward_parameters) == ("Mamba-2", [], 0)
+    assert (experts.attention, experts.query_heads, experts.attention_parameters) == (None, None, 0)
+    assert len(experts.feed_forwards) == 1
+    assert (experts.token_state, experts.window_state, experts.fixed_state) == (None, None, None)
+
+
+def test_draft_layers_are_marked() -> None:
+    """With multi-token prediction in use its layers stand after the decoder's, marked; else they are a fact alone."""
+    config = published("Qwen/Qwen3.5-0.8B")
+    drafting, said = describe(
+        load_model(Checkpoint("m", config, None, None, "m"), drafting=True), weights=None, kv=BF16, contexts=None
+    )
+    alone, _ = describe(loaded(config), weights=None, kv=BF16, contexts=None)
+
+    assert [(run.first, run.last, run.attention) for run in drafting.layers if run.draft] == [(24, 24, "GQA")]
+    assert not any(run.draft for run in alone.layers)
+    assert facts_of(alone)["multi_token_prediction_layers"].value == 1
+    assert facts_of(alone)["multi_token_prediction_parameters"].value == loaded(config).spec.draft_parameters
+    assert "multi_token_prediction" in drafting.parameters_by_component
+    assert "multi_token_prediction" not in alone.parameters_by_component
+    assert any("layer 24 (GQA)" in line for line in said.notes)
+
+
+def test_towers_are_a_fact() -> None:
+    """What stands beside the decoder is named, and is a component; a decoder alone says nothing of towers."""
+    result, _ = describe(loaded(published("google/gemma-3-4b-it")), weights=None, kv=BF16, contexts=None)
+    tower = facts_of(result)["towers"]
+
+    assert "vision" in str(tower.value)
+    assert result.parameters_by_component["vision"] > 4e8
+    assert "towers" not in facts_of(described("llama-3.1-8b"))
+
+
+def test_experts_of_deepseek_v3() -> None:
+    """8 of 256 beside one shared of 2,048 in 58 layers; 64 tokens read E (1 - (1 - k/E)^64) = 222.4 of them."""
+    experts = describe(catalogued("deepseek-v3"), weights=FORMATS["fp8"], kv=BF16, contexts=None)[0].experts
+
+    assert experts is not None
+    assert (experts.experts, experts.top_k, experts.shared_width, experts.layers) == (256, 8, 2048, 58)
+    assert experts.active_parameters == 37_552_282_624
+    assert list(experts.expected_experts) == ["1", "16", "64"]
+    assert experts.expected_experts["1"] == 8
+    assert experts.expected_experts["64"] == pytest.approx(256 * (1 - (1 - 8 / 256) ** 64))
+    assert experts.expected_bytes is not None
+    assert experts.expected_bytes["1"] == 58 * 8 * 3 * 7168 * 2048
+    assert experts.format == "fp8"
+
+
+def test_bytes_of_experts_in_an_unknown_format() -> None:
+    """A quantisation that does not say how experts are stored leaves their bytes null; mxfp4 says it."""
+    stored = described("deepseek-v3").experts
+    packed = described("gpt-oss-20b").experts
+
+    assert stored is not None
+    assert (stored.format, stored.expected_bytes) == (None, None)
+    assert packed is not None
+    assert packed.format == "mxfp4"
+    assert packed.expected_bytes is not None
+    assert packed.expected_bytes["1"] == 24 * 4 * (3 * 2880 * 2880 + 3 * 2880) * 0.53125
+
+
+def test_batches_asked_for() -> None:
+    """`--batch` gives the tokens of a step; a dense model has no experts to read."""
+    batches = result("model", "mixtral-8x7b", "--batch", "1,8,1k")["experts"]["expected_experts"]
+
+    assert batches == {"1": 2, "8": 8 * (1 - 0.75**8), "1024": 8 * (1 - 0.75**1024)}
+    assert result("model", "llama-3.1-8b")["experts"] is None
+    refused(roofcast("model", "mixtral-8x7b", "--batch", "0"), 2, "--batch")
+
+
+def test_alike_layers_share_a_row() -> None:
+    """In text Qwen3.5's 24 layers are two rows, wherever the layers stand; JSON has every run."""
+    out = roofcast("model", "qwen3.6-35b-a3b").out
+
+    assert len(re.findall(r"^[0-9, .-]+ +30 +Gated DeltaNet ", out, re.MULTILINE)) == 1
+    assert len(re.findall(r"^[0-9, .-]+ +10 +GQA ", out, re.MULTILINE)) == 1
+    assert len(result("model", "qwen3.6-35b-a3b")["layers"]) == 20

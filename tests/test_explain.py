@@ -17,7 +17,11 @@ from tests.running import roofcast
 PRINTED = (
     "kv_bytes_per_token",
     "window_bytes",
+    "state_bytes",
     "cache_bytes",
+    "reserved_bytes",
+    "page_tokens",
+    "expected_experts",
     "parameters",
     "parameters_in_files",
     "active_parameters",
@@ -95,7 +99,9 @@ def test_parameters_match_the_signature(term: str) -> None:
     assert documented == inspect.signature(target).parameters.keys() - {"self"}
 
 
-@pytest.mark.parametrize("term", [term for term, (module, _) in TERMS.items() if module.endswith(("cache", "flops"))])
+@pytest.mark.parametrize(
+    "term", [term for term, (module, _) in TERMS.items() if module.endswith(("cache", "flops", "paging"))]
+)
 def test_formulas_of_the_architecture_have_a_worked_example(term: str) -> None:
     """The docstring of a formula over an architecture carries a doctest, a number checked by hand."""
     assert doctest.DocTestParser().get_examples(docstring(term))

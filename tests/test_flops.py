@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from roofcast.calculators.flops import (
 )
 from roofcast.modelspec.spec import build_spec
 from tests.checkpoints import DEEPSEEK_V3, LLAMA_2_7B, LLAMA_3_1_8B, MISTRAL_7B_V0_1
+from tests.model_configs import published
 
 # Llama 3.1 8B: a layer is q, o 4096^2 each, k, v 4096 x 1024 each, three of 4096 x 14336, two norms; one norm at the end
 LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
@@ -97,3 +99,28 @@ def test_half_the_work_at_the_crossover(config: dict[str, Any]) -> None:
 
     assert tokens is not None
     assert attention_share(spec, tokens) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_a_recurrence_costs_the_same_for_every_token() -> None:
+    """Mamba-2 alone: twice the prompt is twice the work, and scores never overtake the weights."""
+    spec = build_spec(published("mistralai/Mamba-Codestral-7B-v0.1"))
+
+    assert attention_flops(spec, 2000) == 2 * attention_flops(spec, 1000) > 0
+    assert attention_share(spec, 10**6) == pytest.approx(attention_share(spec, 100))
+    assert crossover_tokens(spec) is None
+
+
+def test_kinds_of_a_hybrid_add_up() -> None:
+    """Qwen3.5-0.8B: 6 layers of n^2 x 8 x 256 x 2 and 18 recurrences of 7 n x 16 x 128 x 128."""
+    spec = build_spec(published("Qwen/Qwen3.5-0.8B"))
+
+    assert attention_flops(spec, 1000) == 6 * 2 * 1000**2 * 8 * 256 + 18 * 7 * 1000 * 16 * 128 * 128
+
+
+def test_drafting_works_too() -> None:
+    """With multi-token prediction in use its weights and its attention are in the work."""
+    alone = build_spec(published("Qwen/Qwen3.5-0.8B"))
+    drafting = replace(alone, drafting=True)
+
+    assert linear_flops_per_token(drafting) - linear_flops_per_token(alone) == 2 * alone.draft_parameters
+    assert attention_flops(drafting, 1000) - attention_flops(alone, 1000) == 2 * 1000**2 * 8 * 256

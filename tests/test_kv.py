@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,9 +21,14 @@ from tests.checkpoints import (
     TINY_PARAMETERS,
     catalogued,
     decoder_tensors,
+    folder_of,
     loaded,
 )
-from tests.running import result, roofcast, table_cells
+from tests.model_configs import published
+from tests.running import answer, refused, result, roofcast, table_cells
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIVE = ("llama-3.1-8b", "llama-2-7b", "qwen2.5-7b", "mistral-7b-v0.3", "deepseek-v3")
 # model -> attention, layers, query heads, KV heads, KiB a token, GiB at 128k, weights in bf16 in GiB
@@ -128,6 +134,8 @@ def test_every_cell_of_a_small_model() -> None:
         window_bytes=0,
         state_bytes=0,
         cache_bytes={"100": 100 * TINY_KV},
+        reserved_bytes={"100": 112 * TINY_KV},
+        page_tokens=16,
         parameters=TINY_PARAMETERS,
         parameters_in_files=None,
         active_parameters=TINY_PARAMETERS,
@@ -227,6 +235,100 @@ def test_window_bytes_stand_apart() -> None:
 
     assert row.kv_bytes_per_token == 0
     assert row.window_bytes == row.cache_bytes["131072"] == 512 * 2**20
+
+
+def test_states_stand_apart() -> None:
+    """A hybrid: 12 KiB a token, 19.8 MB of fixed state, no window; heads are those of its attention."""
+    row, _ = kv_model(loaded(published("Qwen/Qwen3.5-0.8B")), weights=None, kv=BF16, contexts=[544])
+
+    assert (row.attention, row.query_heads, row.kv_heads) == ("Gated DeltaNet+GQA", 8, 2)
+    assert (row.kv_bytes_per_token, row.window_bytes, row.state_bytes) == (6 * 2048, 0, 19_759_104)
+    assert row.cache_bytes == {"544": 544 * 6 * 2048 + 19_759_104}
+    assert row.reserved_bytes == {"544": 24 * 544 * 2048}
+    assert row.page_tokens == 544
+
+
+def test_heads_of_what_has_no_kv_heads() -> None:
+    """A recurrence has its own heads and 0 KV heads."""
+    row, _ = kv_model(loaded(published("mistralai/Mamba-Codestral-7B-v0.1")), weights=None, kv=BF16, contexts=[1])
+
+    assert (row.attention, row.query_heads, row.kv_heads) == ("Mamba-2", 128, 0)
+    assert (row.kv_bytes_per_token, row.page_tokens) == (0, None)
+    assert row.cache_bytes == row.reserved_bytes == {"1": row.state_bytes}
+
+
+def test_multi_token_prediction_when_asked() -> None:
+    """`--mtp` counts DeepSeek-V3's 62nd layer, in the state and in the parameters, and says which layer it is."""
+    [alone], [drafting] = (result("kv", "deepseek-v3", "--context", "4k", *more)["models"] for more in ((), ("--mtp",)))
+    out = roofcast("kv", "deepseek-v3", "--mtp").out
+
+    assert alone["kv_bytes_per_token"] == 61 * 576 * 2
+    assert drafting["kv_bytes_per_token"] == 62 * 576 * 2
+    assert drafting["layers"] == alone["layers"] == 61
+    assert drafting["parameters"] > alone["parameters"] == 671_026_404_352
+    assert drafting["weight_bytes"] == alone["weight_bytes"]  # the files hold it either way
+    assert "layer 61 (MLA)" in out
+    assert "the decoder alone" not in out
+
+
+def test_no_multi_token_prediction_to_count() -> None:
+    """`--mtp` of a model without such layers answers as without, and warns."""
+    asked = answer("kv", "llama-3.1-8b", "--mtp")
+
+    assert asked["result"] == result("kv", "llama-3.1-8b")
+    assert asked["inputs"]["mtp"] is True
+    assert asked["warnings"] == ["llama-3.1-8b has no multi-token-prediction layers"]
+
+
+def test_an_encoder_of_unknown_length(tmp_path: Path) -> None:
+    """T5 keeps keys and values of every encoder token: without their number no answer, with it 2 n_h d_kv b each."""
+    t5 = published("shrunk/t5")
+    folder = folder_of(tmp_path / "t5", t5)
+    token = t5["num_heads"] * 2 * t5["d_kv"] * 2 * t5["num_layers"]
+
+    refused(roofcast("kv", folder), 3, folder, "--encoder-tokens")
+    [row] = result("kv", folder, "--encoder-tokens", "1k", "--context", "100")["models"]
+    assert (row["kv_bytes_per_token"], row["state_bytes"]) == (token, 1024 * token)
+    assert row["cache_bytes"] == {"100": 1124 * token}
+
+
+def test_an_encoder_that_is_not_there() -> None:
+    """`--encoder-tokens` of a decoder alone changes nothing, and says so."""
+    asked = answer("kv", "llama-3.1-8b", "--encoder-tokens", "100")
+
+    assert asked["result"] == result("kv", "llama-3.1-8b")
+    assert asked["inputs"]["encoder_tokens"] == 100
+    [warning] = asked["warnings"]
+    assert "--encoder-tokens" in warning
+
+
+def test_what_is_reserved_is_printed_where_it_is_more() -> None:
+    """gpt-oss-20b at 128k: 3 GiB kept and 6 GiB in pages, both in the text; where both agree a note says so."""
+    windowed = roofcast("kv", "gpt-oss-20b", "--context", "128k").out
+    plain = roofcast("kv", "llama-3.1-8b", "--context", "128k").out
+
+    assert re.search(r"^gpt-oss-20b +16 +3\.00 +6\.00$", windowed, re.MULTILINE)
+    assert "window - 1 + batched tokens" in windowed
+    assert "reserved\n" not in plain
+    assert "reserves just as much" in plain
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "deepseek-v3", "llama-3.1-8b", "gemma-3-27b-it", "mixtral-8x7b"])
+def test_a_row_is_read_on_eighty_columns(name: str) -> None:
+    """Tables of one model at the default contexts do not wrap on an 80-column terminal."""
+    rules = [line for line in roofcast("kv", name).out.splitlines() if line.startswith("─")]
+
+    assert max(map(len, rules)) <= 80
+
+
+def test_assumptions_of_the_architecture_are_listed(tmp_path: Path) -> None:
+    """What a nested text model leaves to its class stands under assumptions, with the model's name, and --strict refuses it."""
+    folder = folder_of(tmp_path / "partial", published("google/gemma-3-4b-it"))
+    [line] = answer("kv", folder)["assumptions"]
+
+    assert line.startswith("partial: ")
+    assert "num_attention_heads" in line
+    refused(roofcast("kv", folder, "--strict"), 3, "num_attention_heads")
 
 
 def test_the_hubs_summary_counts_scales_with_the_rest() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError, UnknownArchitectureError
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.known import find_known
 from roofcast.modelspec.model import Amount, Model, load_model
 from roofcast.modelspec.source import Checkpoint
 from roofcast.modelspec.weights import Tensor, WeightFiles, collect, summarise
-from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, llama_tensors
+from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, llama_tensors, published
 
 # 2 tables of 500 x 64, 4 layers of Q, O 64 x 64, K, V 64 x 16, three 64 x 96 and two norms, and the last norm
 PARAMETERS = 2 * 500 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96 + 2 * 64) + 64
@@ -295,6 +295,97 @@ def test_scales_in_a_summary_are_known_of_the_catalogue_only() -> None:
 
     assert model(LLAMA, summary, scales=10).parameters_in_files == 1000
     assert model(LLAMA, replace(summary, origin="hub summary"), scales=10).parameters_in_files == 1010
+
+
+# --- multi-token prediction in use
+
+
+def test_drafting_counts_the_draft_layers() -> None:
+    """Asked for, they are in the parameters and in bytes counted from the config, without the warning that they lack."""
+    config = {**DEEPSEEK, "torch_dtype": "bfloat16", "num_nextn_predict_layers": 1}
+    alone, drafting = model(config), load_model(Checkpoint("tiny", config, None, None, "a test"), drafting=True)
+
+    assert drafting.parameters.value == alone.spec.parameters + alone.spec.draft_parameters
+    assert drafting.weight_bytes(None) == Amount(2 * drafting.spec.parameters, "config")
+    assert drafting.active_parameters == drafting.spec.active_parameters
+    assert alone.active_parameters is not None
+    assert drafting.spec.active_parameters > alone.active_parameters
+
+
+def test_drafting_holds_the_files_against_the_decoder() -> None:
+    """Files that hold the decoder agree with it whether or not multi-token prediction is in use."""
+    config = {**LLAMA, "num_nextn_predict_layers": 1}
+    weights = files(Tensor("model.layers.4.eh_proj.weight", "BF16", (64, 128)))
+    drafting = load_model(Checkpoint("tiny", config, weights, None, "a test"), drafting=True)
+
+    assert drafting.parameters.warning is None
+    assert drafting.weight_bytes(None).value == 2 * (PARAMETERS + 64 * 128)
+
+
+# --- towers beside a decoder
+
+# a wrapper that nobody has checked around the small Llama, and one whose towers are known
+UNKNOWN_TOWERS = {
+    "model_type": "brand_new_vl",
+    "text_config": {**LLAMA, "torch_dtype": "bfloat16"},
+    "vision_config": {},
+}
+GEMMA = published("google/gemma-3-4b-it")
+
+
+def test_unknown_towers_are_not_counted_from_the_config() -> None:
+    """Parameters and bytes are null, and the warning names the class and what the text model alone has."""
+    alone = model(UNKNOWN_TOWERS)
+    amount = alone.parameters
+
+    assert (amount.value, amount.provenance, alone.active_parameters) == (None, None, None)
+    assert amount.warning is not None
+    assert "'brand_new_vl'" in amount.warning
+    assert f"{PARAMETERS:,}" in amount.warning
+    assert is_one_line(amount.warning)
+    for asked in (None, BF16):
+        weight = alone.weight_bytes(asked)
+        assert (weight.value, weight.provenance, weight.warning) == (None, None, amount.warning)
+
+
+def test_unknown_towers_are_counted_from_headers() -> None:
+    """With headers parameters and bytes are those of the files, and said to be."""
+    tower = Tensor("vision_tower.layers.9.fc.weight", "BF16", (10, 10))
+    held = model(UNKNOWN_TOWERS, files(tower))
+
+    assert (held.parameters.value, held.parameters.provenance) == (PARAMETERS + 100, "header")
+    assert held.parameters.warning is not None
+    assert "'brand_new_vl'" in held.parameters.warning
+    assert held.active_parameters == PARAMETERS + 100
+    assert held.weight_bytes(None) == Amount(2 * (PARAMETERS + 100), "header")
+    assert held.weight_bytes(FP8) == Amount(PARAMETERS + 100, "header")
+
+
+def test_known_towers_are_held_against_the_files() -> None:
+    """Files of a multimodal model agree where they hold decoder and towers; a tower's layers are no draft layers."""
+    count = model(GEMMA).spec.parameters
+    rest = Tensor("language_model.model.rest.weight", "BF16", (count - 100,))
+    tower = Tensor("vision_tower.vision_model.encoder.layers.99.fc.weight", "BF16", (10, 10))
+    whole = collect({"x.safetensors": (rest, tower)}, "x")
+    less = collect({"x.safetensors": (rest,)}, "x")
+
+    assert model(GEMMA, whole).parameters == Amount(count, "config")
+    assert f"{count - 100:,}" in difference(GEMMA, less)
+    assert "what stands beside it" in difference(GEMMA, less)
+
+
+# --- encoders
+
+
+def test_a_state_that_nothing_bounds_is_refused_with_its_source() -> None:
+    """T5 without a number of encoder tokens cannot be determined, whoever asks; with one it can."""
+    t5 = published("shrunk/t5")
+
+    with pytest.raises(UndeterminedModelError, match=r"^a test: .*--encoder-tokens"):
+        model(t5)
+    asked = load_model(Checkpoint("t5", t5, None, None, "a test"), encoder_tokens=24)
+    assert asked.encoder_tokens == 24
+    assert sum(n for part, n in asked.spec.kept.items() if part.fixed) == len(asked.spec.layers)
 
 
 # --- classes outside the table

@@ -216,7 +216,9 @@ def test_remarks_say_a_thing_once() -> None:
 
 COMMANDS = [
     pytest.param(("kv", "llama-3.1-8b", "deepseek-v3"), id="kv"),
+    pytest.param(("kv", "qwen3.6-27b", "gpt-oss-20b"), id="kv-hybrid"),
     pytest.param(("model", "deepseek-v3"), id="model"),
+    pytest.param(("model", "qwen3.6-35b-a3b", "--mtp"), id="model-hybrid"),
     pytest.param(("gpus", "h100-sxm", "rtx-2080-ti"), id="gpus"),
     pytest.param(("gpus",), id="gpus-all"),
     pytest.param(("fit", "llama-3.1-8b", "--gpu", "h100-sxm"), id="fit"),

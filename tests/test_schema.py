@@ -18,19 +18,23 @@ COMMANDS = [
     pytest.param(("kv", "llama-3.1-8b", "deepseek-v3", "opt-13b"), id="kv"),
     pytest.param(("kv", "qwen3-32b-fp8", "gpt-j-6b"), id="kv-quantised"),
     pytest.param(("kv", "llama-3.1-8b", "--context", "1m", "--weights", "nvfp4", "--kv", "q4_0"), id="kv-asked"),
+    pytest.param(("kv", "qwen3.6-27b", "gpt-oss-20b", "--mtp"), id="kv-hybrid"),
+    pytest.param(("model", "qwen3.6-35b-a3b", "--mtp", "--batch", "1,256"), id="model-hybrid"),
+    pytest.param(("model", "t5-small", "--encoder-tokens", "512"), id="model-encoder"),
     pytest.param(("model", "deepseek-v3"), id="model"),
     pytest.param(("model", "gpt2"), id="model-small"),
     pytest.param(("gpus",), id="gpus"),
     pytest.param(("gpus", "h100"), id="gpus-one"),
     pytest.param(("fit", "llama-3.1-8b", "--gpu", "h100-sxm"), id="fit"),
     pytest.param(("fit", "llama-3.1-405b", "--gpu", "h100-sxm"), id="fit-not"),
+    pytest.param(("fit", "qwen3.6-27b", "--gpu", "h100-sxm", "--weights", "fp8"), id="fit-hybrid"),
     pytest.param(("fit", "mistral-7b-v0.1", "--gpu", "a100-80gb", "--require", "sequences>=1@4k"), id="fit-windows"),
     pytest.param(("fit", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--context", "1"), id="fit-shared"),
 ]
 # keys that other programs rely on
 KV = {
     "model", "attention", "layers", "query_heads", "kv_heads", "kv_bytes_per_token", "window_bytes", "state_bytes",
-    "cache_bytes", "parameters", "parameters_in_files", "active_parameters", "weight_bytes", "provenance",
+    "cache_bytes", "reserved_bytes", "parameters", "parameters_in_files", "active_parameters", "weight_bytes", "provenance",
 }  # fmt: skip
 GPUS = {
     "id", "memory_bytes", "driver_bytes", "visible_bytes", "bandwidth_bytes_per_second", "peak_flops_per_second", "ridge",

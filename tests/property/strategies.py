@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import strategies as st
 
 from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.blocks import LinearFeedForward, LinearMap
 from roofcast.modelspec.cca import ConvolutionalAttention
 from roofcast.modelspec.compressed import KINDS_BY_RATIO, CompressedAttention
 from roofcast.modelspec.cross import CrossAttention
@@ -18,6 +19,7 @@ from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
 from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
+from roofcast.modelspec.shared import SharedAttention, SharedFeedForward
 from roofcast.modelspec.spec import ModelSpec
 from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
 from roofcast.modelspec.state import CACHE, FP32, MODEL, Kept
@@ -76,6 +78,7 @@ def grouped(draw: st.DrawFn) -> GroupedAttention:
         extra_parameters=draw(WEIGHTS),
         index=draw(st.none() | INDEX),
         chunked=window is not None and draw(st.booleans()),
+        key_bias=draw(st.booleans()),
     )
 
 
@@ -102,7 +105,7 @@ def gated_delta(draw: st.DrawFn) -> GatedDeltaNet:
 def mamba2(draw: st.DrawFn) -> Mamba2:
     """Mamba-2 whose groups divide its heads."""
     heads, groups = draw(grouped_sizes())
-    switches = draw(st.tuples(*[st.booleans()] * 4))
+    switches = draw(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()))
     return Mamba2(heads, draw(SIZES), draw(SIZES), groups, draw(FEW), *switches, draw(STATE_FORMATS))
 
 
@@ -111,8 +114,15 @@ def cca(draw: st.DrawFn) -> ConvolutionalAttention:
     """Convolved GQA whose heads divide."""
     query_heads, kv_heads = draw(grouped_sizes())
     return ConvolutionalAttention(
-        query_heads, kv_heads, draw(SIZES), draw(FEW), draw(FEW), draw(SIZES), draw(st.booleans())
+        query_heads, kv_heads, draw(SIZES), draw(FEW), draw(FEW), draw(WINDOWS), draw(st.booleans())
     )
+
+
+@st.composite
+def shared(draw: st.DrawFn) -> SharedAttention:
+    """Attention whose weights recur, counted here or in an earlier layer."""
+    query_heads, kv_heads = draw(grouped_sizes())
+    return SharedAttention(query_heads, kv_heads, draw(SIZES), draw(SIZES), draw(st.booleans()), draw(WEIGHTS))
 
 
 @st.composite
@@ -157,6 +167,8 @@ ATTENTION_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
     "cca": cca(),
     "cross": st.builds(CrossAttention, grouped().map(full), encoder_tokens=WEIGHTS, gate_parameters=WEIGHTS),
     "grouped": grouped(),
+    "shared_block": shared(),
+    "blocks": st.just(LinearMap()),
     "gated_delta": gated_delta(),
     "kimi_delta": st.builds(KimiDelta, FEW, SIZES, FEW, st.booleans(), st.booleans(), STATE_FORMATS),
     "mamba2": mamba2(),
@@ -190,7 +202,14 @@ def moe(draw: st.DrawFn) -> MoeFeedForward:
     )
 
 
-FEED_FORWARD: Final[SearchStrategy[FeedForward]] = st.one_of(DENSE, moe())
+# every name of FEED_FORWARDS has its strategy; a test holds the two against each other
+FEED_FORWARD_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
+    "dense": DENSE,
+    "moe": moe(),
+    "linear": st.builds(LinearFeedForward, SIZES),
+    "shared": st.builds(SharedFeedForward, DENSE, st.booleans(), WEIGHTS),
+}
+FEED_FORWARD: Final[SearchStrategy[FeedForward]] = st.one_of(*FEED_FORWARD_KINDS.values())
 
 TOWERS: Final = ("vision", "vision projector", "audio", "audio projector", "talker", "encoder")
 LAYERS: Final = st.builds(
@@ -224,6 +243,7 @@ def specs(draw: st.DrawFn) -> ModelSpec:
         quantization=draw(st.none() | st.text(max_size=5)),
         towers=tuple(Tower(name, draw(WEIGHTS)) for name in towers),
         unknown_towers=draw(st.text(max_size=3)),
+        table_parameters=draw(WEIGHTS),
         draft=tuple(draft),
         draft_parameters=sum(map(_size, draft)),
         drafting=draw(st.booleans()),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, window_bytes
-from roofcast.calculators.fit import FitResult, Machine, fit
+from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, window_bytes
+from roofcast.calculators.fit import FitResult, Machine, fit, shares
 from roofcast.calculators.flops import (
     attention_flops,
     attention_share,
@@ -19,6 +19,7 @@ from roofcast.calculators.flops import (
     prefill_flops,
 )
 from roofcast.calculators.kv import kv_model
+from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 from roofcast.calculators.rules import Rule, check_rules, parse_rule
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.model import Model, load_model
@@ -82,13 +83,38 @@ def latent(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def loaded(config: dict[str, Any]) -> Model:
+@st.composite
+def hybrid(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a decoder whose layers are linear attention and softmax attention, in any order, with a draft layer."""
+    kv_heads, key_heads = 2 ** draw(st.integers(0, 3)), 2 ** draw(st.integers(0, 4))
+    kinds = draw(st.lists(st.sampled_from(["linear_attention", "full_attention"]), min_size=1, max_size=12))
+    return {
+        "model_type": "qwen3_5_text",
+        "num_hidden_layers": len(kinds),
+        "layer_types": kinds,
+        "hidden_size": 64 * draw(st.integers(1, 64)),
+        "num_attention_heads": kv_heads * 2 ** draw(st.integers(0, 3)),
+        "num_key_value_heads": kv_heads,
+        "head_dim": draw(st.sampled_from([64, 128, 256])),
+        "linear_num_key_heads": key_heads,
+        "linear_num_value_heads": key_heads * draw(st.sampled_from([1, 2, 4])),
+        "linear_key_head_dim": draw(st.sampled_from([64, 128])),
+        "linear_value_head_dim": draw(st.sampled_from([64, 128])),
+        "linear_conv_kernel_dim": draw(st.integers(1, 8)),
+        "intermediate_size": 64 * draw(st.integers(1, 300)),
+        "mtp_num_hidden_layers": 1,
+        "vocab_size": draw(st.integers(1, 300_000)),
+        "max_position_embeddings": 2**20,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def loaded(config: dict[str, Any], *, drafting: bool = False) -> Model:
     """Return the model of a config without weight files."""
-    return load_model(Checkpoint("m", config, None, None, "file m"))
+    return load_model(Checkpoint("m", config, None, None, "file m"), drafting=drafting)
 
 
-grouped_models = grouped().map(loaded)
-models = st.one_of(grouped(), latent()).map(loaded)
+models = st.builds(loaded, st.one_of(grouped(), latent(), hybrid()), drafting=st.booleans())
 specs = models.map(lambda model: model.spec)
 
 
@@ -130,9 +156,10 @@ def test_cache_never_falls_with_bits(spec: ModelSpec, one: Format, other: Format
 
 @given(specs, formats, CONTEXTS)
 def test_cache_is_what_grows_and_what_is_capped(spec: ModelSpec, kv: Format, context: int) -> None:
-    """Bytes at a context are at most T x bytes a token + full windows, and exactly that once every window is full."""
+    """Bytes at a context are at most T x bytes a token + full windows + states, and exactly that once windows are full."""
     bound = context * kv_bytes_per_token(spec, kv) + window_bytes(spec, kv)
-    longest = max((layer.attention.window or 0 for layer in spec.layers), default=0)
+    bound += state_bytes(spec, kv)
+    longest = max((part.cap or 0 for part in spec.kept), default=0)
 
     assert cache_bytes(spec, kv, context) <= bound * (1 + 1e-12)
     assert context < longest or cache_bytes(spec, kv, context) == pytest.approx(bound)
@@ -153,10 +180,31 @@ def test_a_window_never_adds(config: dict[str, Any], window: int, context: int) 
 def test_shares_add_up_to_no_less_than_the_whole(spec: ModelSpec, kv: Format, context: int, tp: int) -> None:
     """tp devices together hold the whole cache or more; exactly the whole where KV heads divide."""
     together = tp * cache_bytes(spec, kv, context, tp)
-    heads = {getattr(layer.attention, "kv_heads", 1) for layer in spec.layers}
+    heads = {part.heads for part in spec.kept}
 
     assert together >= cache_bytes(spec, kv, context) * (1 - 1e-12)
     assert any(n % tp for n in heads) or together == pytest.approx(cache_bytes(spec, kv, context))
+
+
+@given(specs, formats, CONTEXTS, st.sampled_from([1, 2, 4, 8, 16]))
+def test_pages_are_never_less_than_the_cache(spec: ModelSpec, kv: Format, context: int, tp: int) -> None:
+    """What is reserved is at least what is kept, and does not change within a page."""
+    page = page_tokens(spec, kv, tp)
+    reserved = reserved_bytes(spec, kv, context, tp)
+
+    assert reserved >= cache_bytes(spec, kv, context, tp) * (1 - 1e-12)
+    assert page is None or page % PAGE == 0
+    assert reserved == reserved_bytes(spec, kv, -(-context // (page or 1)) * (page or 1), tp)
+
+
+@given(hybrid(), formats, CONTEXTS)
+def test_drafting_adds_a_layer(config: dict[str, Any], kv: Format, context: int) -> None:
+    """With multi-token prediction in use there is more state, and more parameters, never less."""
+    alone, drafting = (loaded(config, drafting=used).spec for used in (False, True))
+
+    assert cache_bytes(drafting, kv, context) > cache_bytes(alone, kv, context)
+    assert drafting.parameters == alone.parameters + alone.draft_parameters > alone.parameters
+    assert drafting.active_parameters > alone.active_parameters
 
 
 @given(specs, CONTEXTS)
@@ -259,8 +307,7 @@ def test_more_gpus_never_fit_fewer(
     model: Model, machine: Machine, kv: Format, context: int, data: st.DataObject
 ) -> None:
     """Sharing over more GPUs never fits fewer: weights shrink, and neither KV heads nor a latent grow."""
-    heads = model.spec.layers[0].attention.query_heads
-    divisors = [n for n in range(1, heads + 1) if heads % n == 0]
+    divisors = shares(model.spec)
     one, other = data.draw(st.sampled_from(divisors)), data.draw(st.sampled_from(divisors))
     few, many = sorted((one, other))
     counts = [sequences(fitted(model, replace(machine, count=n), kv, context)) for n in (few, many)]
@@ -272,9 +319,7 @@ def test_more_gpus_never_fit_fewer(
 def test_the_number_of_gpus_named_is_the_least_that_does(model: Model, part: float, kv: Format, context: int) -> None:
     """Where a number of GPUs is named it fits on them, and on no smaller number that divides the heads."""
     machine = Machine("g", 1, part * float(model.weight_bytes(None).value or 0), None, 0.1)
-    heads = model.spec.layers[0].attention.query_heads
-    counts = [n for n in range(1, heads + 1) if heads % n == 0]
-    does = [n for n in counts if fitted(model, replace(machine, count=n), kv, context).fits]
+    does = [n for n in shares(model.spec) if fitted(model, replace(machine, count=n), kv, context).fits]
     reason = fitted(model, machine, kv, context).reason
 
     if does[:1] == [1]:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.kinds import KINDS
-from roofcast.modelspec.serial import spec_from_json, spec_to_json
+from roofcast.modelspec.serial import FEED_FORWARDS, spec_from_json, spec_to_json
 from roofcast.modelspec.spec import ModelSpec, build_spec
 from tests.model_configs import is_one_line, outcome
 from tests.property.strategies import (
     ATTENTION_KINDS,
     CONFIGS,
+    FEED_FORWARD_KINDS,
     KEPT,
     LATENT,
     TOKENS,
@@ -54,6 +55,7 @@ def kept(spec: ModelSpec, tokens: int) -> int:
 def test_every_kind_has_a_strategy() -> None:
     """A new kind is under these laws from its first day."""
     assert ATTENTION_KINDS.keys() == KINDS.keys()
+    assert FEED_FORWARD_KINDS.keys() == FEED_FORWARDS.keys()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -122,7 +124,7 @@ def test_heads_that_split_are_shared_evenly(name: str) -> None:
 
     @given(ATTENTION_KINDS[name], st.data())
     def check(attention: Attention, data: st.DataObject) -> None:
-        heads = max([attention.query_heads, *(part.heads for part in attention.state)])
+        heads = max([1, attention.query_heads, *(part.heads for part in attention.state)])
         tp = data.draw(st.sampled_from([n for n in range(1, heads + 1) if heads % n == 0]) | DEVICES)
         if not attention.splits(tp):
             assert tp > 1
@@ -135,9 +137,12 @@ def test_heads_that_split_are_shared_evenly(name: str) -> None:
     check()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, kind in KINDS.items() if "window" in {f.name for f in fields(kind.cls)}]
-)  # type: ignore[arg-type]
+def may_slide(cls: Any) -> bool:
+    """Whether layers of a kind may have a window."""
+    return "window" in {field.name for field in fields(cls)}
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if may_slide(kind.cls)])
 def test_a_window_never_keeps_more_than_full_attention(name: str) -> None:
     """The same layer without its window keeps at least as much at every context, and as much up to the window."""
 
@@ -198,6 +203,7 @@ def test_components_are_all_of_a_model_once(spec: ModelSpec) -> None:
     parts = spec.components
     layers = sum(layer.parameters(spec.hidden) for layer in spec.layers)
     tables = spec.vocab * spec.hidden * (1 if spec.tied else 2) + spec.position_parameters + spec.head_bias_parameters
+    tables += spec.table_parameters
     beside = sum(tower.parameters for tower in spec.towers) + spec.draft_parameters * spec.drafting
 
     assert sum(parts.values()) == spec.parameters

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofcast.modelspec.blocks import LinearMap
 from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.ffn import FeedForward, MoeFeedForward
 from roofcast.modelspec.formats import FORMATS, Format
+from roofcast.modelspec.shared import SharedFeedForward
 from roofcast.modelspec.work import causal_pairs, chunked_pairs, matmul_flops
 from tests.property.strategies import ATTENTION, FEED_FORWARD, SIZES, TOKENS, WINDOWS, full, grouped, moe
 
@@ -34,19 +36,20 @@ def test_the_label_follows_the_heads(attention: GroupedAttention) -> None:
 
 @given(ATTENTION, HIDDEN, st.integers(1, 1024))
 def test_weights_grow_with_the_stream(attention: Attention, hidden: int, more: int) -> None:
-    """Every kind projects from and to the residual stream: wider is more, by the same for each unit of width."""
+    """Every kind projects from and to the residual stream: wider is more, each unit of width at least as the first."""
     step = attention.parameters(hidden + 1) - attention.parameters(hidden)
 
     assert step > 0
-    assert attention.parameters(hidden + more) - attention.parameters(hidden) == step * more
+    assert attention.parameters(hidden + more) - attention.parameters(hidden) >= step * more
 
 
 @given(ATTENTION, TOKENS, st.integers(1, 1 << 20))
 def test_prefill_grows_with_tokens(attention: Attention, tokens: int, more: int) -> None:
-    """A longer prompt is more work, but for attention to no encoder at all; none is none."""
-    idle = isinstance(attention, CrossAttention) and not attention.encoder_tokens
+    """A longer prompt is more work, but where no tokens are mixed at all; none is none."""
+    idle = attention.prefill_flops(1) == 0
 
     assert attention.prefill_flops(0) == 0
+    assert not idle or isinstance(attention, CrossAttention | LinearMap)
     assert idle or attention.prefill_flops(tokens) < attention.prefill_flops(tokens + more)
 
 
@@ -109,8 +112,9 @@ def test_a_chunk_has_no_more_pairs_than_a_window(tokens: int, chunk: int) -> Non
 
 @given(FEED_FORWARD)
 def test_no_more_works_than_is_held(ffn: FeedForward) -> None:
-    """Active parameters are at most all, and all of them in a dense layer."""
-    assert 0 < ffn.active_parameters <= ffn.parameters
+    """Active parameters are at most all, and all of them in a dense layer; only what another layer owns may be none."""
+    assert 0 <= ffn.active_parameters <= ffn.parameters
+    assert ffn.active_parameters > 0 or (isinstance(ffn, SharedFeedForward) and not ffn.owned)
     assert 0 <= ffn.expert_parameters <= ffn.parameters
     if not isinstance(ffn, MoeFeedForward):
         assert ffn.active_parameters == ffn.parameters

@@ -1,0 +1,89 @@
+"""Towers of EXAONE 4.5, with grouped attention, and of Gemma 4's unified model, which embeds raw patches.
+
+Counts and class defaults were checked against the reference implementation (transformers 5.24, meta device).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.towers import (
+    Reader,
+    Tower,
+    TowerClass,
+    attention,
+    feed_forward,
+    linear,
+    norm,
+    patch_embedding,
+    read_block,
+)
+
+VISION: Final = "vision_config"
+AUDIO: Final = "audio_config"
+CHANNELS: Final = 3  # of a colour image
+# Source of all defaults: the vision classes' configuration_*.py in transformers 5.24.
+EXAONE4_5: Final = TowerClass(
+    ("exaone4_5_vision", "exaone4_5"),
+    {
+        "depth": 32,
+        "hidden_size": 3584,
+        "intermediate_size": 3420,
+        "num_heads": 16,
+        "num_key_value_heads": 8,
+        "in_channels": 3,
+        "patch_size": 14,
+        "temporal_patch_size": 2,
+        "spatial_merge_size": 2,
+        "out_hidden_size": 3584,
+    },
+    {"num_attention_heads": "num_heads", "num_hidden_layers": "depth"},
+)
+GEMMA4_UNIFIED: Final = TowerClass(
+    ("gemma4_unified_vision",),
+    {"patch_size": 16, "pooling_kernel_size": 3, "mm_embed_dim": 3840, "mm_posemb_size": 1120},
+)
+GEMMA4_UNIFIED_AUDIO: Final = TowerClass(
+    ("gemma4_unified_audio",), {"audio_embed_dim": 640}, {"hidden_size": "audio_embed_dim"}
+)
+
+
+def exaone4_5(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
+    """EXAONE 4.5: RMS-normed blocks with fewer key-value heads and a gated feed-forward, both with biases.
+
+    Raises:
+        MalformedModelError: heads that do not divide the width.
+    """
+    block = read_block(config, VISION, EXAONE4_5)
+    width, heads = block.size("hidden_size"), block.size("num_heads")
+    if width % heads:
+        msg = f"{block.where('num_heads')} {heads} does not divide hidden_size {width}"
+        raise MalformedModelError(msg)
+    keys = block.size("num_key_value_heads") * (width // heads)
+    mlp = feed_forward(width, block.size("intermediate_size"), gated=True)
+    layer = attention(width, width, keys) + mlp + 2 * norm(width, bias=False)
+    kernel = (block.size("temporal_patch_size"), block.size("patch_size"), block.size("patch_size"))
+    stem = patch_embedding(block.size("in_channels"), width, kernel, bias=False)
+    merged = width * block.size("spatial_merge_size") ** 2
+    merger = norm(width, bias=False) + linear(merged, merged) + linear(merged, block.size("out_hidden_size"))
+    return Tower("vision", stem + block.size("depth", 0) * layer), Tower("vision projector", merger)
+
+
+def gemma4_unified(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Gemma 4 12B: no tower; patches of raw pixels and frames of raw sound go through norms and single matrices."""
+    towers: list[Tower] = []
+    if config.get(VISION) is not None:
+        block = read_block(config, VISION, GEMMA4_UNIFIED)
+        width = block.size("mm_embed_dim")
+        pixels = CHANNELS * (block.size("patch_size") * block.size("pooling_kernel_size")) ** 2
+        stem = norm(pixels) + linear(pixels, width) + 2 * norm(width) + 2 * block.size("mm_posemb_size") * width
+        towers += [Tower("vision", stem), Tower("vision projector", linear(width, hidden, bias=False))]
+    if config.get(AUDIO) is not None:
+        sound = read_block(config, AUDIO, GEMMA4_UNIFIED_AUDIO).size("audio_embed_dim")
+        towers.append(Tower("audio projector", linear(sound, hidden, bias=False)))
+    return tuple(towers)
+
+
+PATCH_WRAPPERS: Final[dict[str, Reader]] = {"exaone4_5": exaone4_5, "gemma4_unified": gemma4_unified}
