@@ -166,9 +166,17 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
     parameters, weight = model.parameters, model.weight_bytes(weights)
     problem = model.files_problem
     given = (f"{model.name}: {line}" for line in model.spec.assumptions)
+    against = (f"{model.name}: {line}" for line in model.spec.warnings)
     return remarks(
         [_fallback(model, problem) if problem else None, *given, parameters.assumption, weight.assumption],
-        [parameters.warning, weight.warning, _no_draft(model), _no_encoder(model), _beyond(model, contexts or ())],
+        [
+            parameters.warning,
+            weight.warning,
+            *against,
+            _no_draft(model),
+            _no_encoder(model),
+            _beyond(model, contexts or ()),
+        ],
         [_which_count(model), _drafting(model)],
     )
 

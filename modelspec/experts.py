@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.blocks import LinearFeedForward, block_of, block_width
+from roofcast.modelspec.config import present_keys
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
 from roofcast.modelspec.plan import flags_of, layer_numbers, per_layer
@@ -32,8 +33,9 @@ def sparse_layers(config: Config) -> tuple[bool, ...]:
     count = config.size("layers")
     if not has_experts(config):
         return (False,) * count
-    rule = next((rule for key, rule in _SPARSE_RULES.items() if key in config.present), _by_class)
-    return rule(config, count)
+    filled = present_keys(config.raw)  # what the file says counts before what the class fills in
+    said = (rule for keys in (config.present, filled) for key, rule in _SPARSE_RULES.items() if key in keys)
+    return next(said, _by_class)(config, count)
 
 
 def has_experts(config: Config) -> bool:
@@ -145,6 +147,8 @@ def moe_layer(config: Config) -> MoeFeedForward:
         MalformedModelError: sizes that cannot be, more experts chosen than there are.
     """
     source, family = config_of_experts(config), config.family
+    for fact in config.trait_value("expert_needs", ()):  # its class would fill in the sizes of one particular model
+        config.size(fact)
     experts, top_k = source.size("experts"), source.size("top_k")
     if top_k > experts:
         msg = f"{source.key_of('top_k')} is {top_k}, more than the {experts} of {source.key_of('experts')}"
@@ -209,7 +213,7 @@ def _by_list(config: Config, count: int) -> tuple[bool, ...]:
 
 def _by_first_dense(config: Config, count: int) -> tuple[bool, ...]:
     """The first k layers are dense, then every f-th is sparse; or a 0/1 list says it."""
-    first = config.size("dense_first", 0, least=0)
+    first = config.size("dense_first", config.trait_value("dense_first", 0), least=0)
     frequency = config.raw.get("moe_layer_freq", 1)
     if isinstance(frequency, list):
         return flags_of(config, "moe_layer_freq", count)

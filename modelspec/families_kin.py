@@ -28,7 +28,7 @@ KIN_FAMILIES: Final[dict[str, Family]] = {
     "dbrx": Family(has=("nested_experts", "nested_groups", "moe"), norm="plain", needs=("ffn_config", "attn_config")),
     "diffllama": replace(_BIASED, extras="lambdas"),
     "ernie4_5_vl_moe_text": replace(
-        PLAIN_FAMILIES["ernie4_5_moe"], head_bias=False, constants={"dense_first": 1, "modalities": True}, needs=("experts", "kv_heads")
+        PLAIN_FAMILIES["ernie4_5_moe"], head_bias=False, constants={"dense_first": 1, "modalities": True}, needs=("experts", "expert_width", "shared_experts", "kv_heads")
     ),
     "flex_olmo": PLAIN_FAMILIES["olmoe"],
     "glm4v_moe_text": replace(
@@ -60,7 +60,7 @@ KIN_FAMILIES: Final[dict[str, Family]] = {
         defaults={"sliding_window": 128},
         needs=("experts",),
     ),
-    "helium": replace(_BIASED, mlp_bias="mlp_bias", output_bias=False, defaults={"head_dim": 128}, needs=("kv_heads",)),
+    "helium": replace(_BIASED, mlp_bias="mlp_bias", output_bias=False, needs=("kv_heads", "head_dim")),
     "mellum": replace(
         _BIASED,
         has=("window", "moe"),
@@ -112,8 +112,9 @@ KIN_FAMILIES: Final[dict[str, Family]] = {
         output_bias=_BIAS,
         qk_norm="head",
         gate="head",
-        constants={"dense_first": 3},
-        needs=("experts", "expert_width", "kv_heads"),
+        constants={"dense_first": 3, "full_every": 1},
+        defaults={"head_dim": 128},
+        needs=("experts", "expert_width", "kv_heads", "shared_width"),
     ),
     "vaultgemma": replace(MIXED_FAMILIES["gemma2"], layer_norms=2),
 }

@@ -14,9 +14,9 @@ _GEMMA: Final = Family(
     has=("window",), layer_norms=4, qkv_bias=_BIAS, output_bias=_BIAS, tied=True, needs=("kv_heads",)
 )
 _GEMMA4_SIZES: Final = {"sliding_window": 512, "head_dim": 256, "global_head_dim": 512}
-_DSA: Final = replace(_DEEPSEEK_V3, has=("moe", "latent", "indexer"))
+_DSA: Final = replace(_DEEPSEEK_V3, has=("moe", "latent", "indexer"), constants={"dense_first": 3}, needs=(*_DEEPSEEK_V3.needs, "index_head_dim"))
 _V4: Final = Family(
-    has=("moe", "compressed", "indexer", "window"), extras="hyper_connections", needs=("experts", "expert_width")
+    has=("moe", "compressed", "indexer", "window"), extras="hyper_connections", needs=("experts", "expert_width", "shared_experts", "compress_ratios")
 )
 _MIMO: Final = Family(
     has=("window", "moe", "own_sliding"),
@@ -37,7 +37,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         router_bias=True,
         constants={"full_every": 4, "dense_first": 1},
         defaults={"head_dim": 128, "sliding_window": 1024},
-        needs=("experts", "expert_width"),
+        needs=("experts", "expert_width", "shared_experts"),
     ),
     "cohere2": Family(
         has=("window",),
@@ -60,7 +60,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
     "deepseek_v32": _DSA,
     "deepseek_v4": _V4,
     "exaone4": Family(
-        has=("window",), qk_norm="head", constants={"full_every": 4}, defaults={"sliding_window": 4096}
+        has=("window",), qk_norm="head", constants={"full_every": 4}, defaults={"sliding_window": 4096}, needs=("kv_heads",)
     ),
     "exaone4_5_text": Family(has=("window",), qk_norm="head", constants={"full_every": 4}),
     "exaone_moe": Family(
@@ -114,7 +114,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         constants={"full_every": 6, "last_full": True},
         defaults=_GEMMA4_SIZES,
     ),
-    "glm_moe_dsa": _DSA,
+    "glm_moe_dsa": replace(_DSA, defaults={"q_lora_rank": 2048}),
     "gpt_oss": Family(
         has=("window", "moe"),
         qkv_bias=_BIAS,
@@ -125,6 +125,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         expert_bias=True,
         constants={"full_every": 2},
         defaults={_BIAS: True, "sliding_window": 128, "head_dim": 64},
+        needs=("experts", "kv_heads"),
     ),
     "laguna": Family(
         has=("window", "moe", "heads_per_layer"),
@@ -142,13 +143,15 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         qkv_bias=_BIAS,
         output_bias=_BIAS,
         always_shared=True,
-        defaults={"interleave_moe_layer_step": 1, "attention_chunk_size": 8192},
+        defaults={"interleave_moe_layer_step": 1, "attention_chunk_size": 8192, "head_dim": 128},
+        needs=("experts", "kv_heads"),
     ),
     "longcat_flash": replace(
         _DEEPSEEK_V3,
         has=("moe", "latent", "zero_experts"),
         layer_norms=4,
         constants={"twice": True},
+        defaults={"q_lora_rank": 1536, "zero_expert_num": 256},
         needs=("kv_lora_rank", "experts", "expert_width"),
     ),
     "mimo_v2": _MIMO,
@@ -165,6 +168,8 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
             "first_full": True,
             "dense_first": 1,
         },
+        defaults={"head_dim": 192, "v_head_dim": 128},
+        needs=("experts", "expert_width", "kv_heads"),
         ignores=(
             "attention_chunk_size",
             "swa_num_attention_heads",
@@ -176,7 +181,8 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
     "minimax_m3_vl_text": Family(
         has=("moe", "block_index", "indexer"),
         qk_norm="head",
-        needs=("experts", "kv_heads"),
+        defaults={"head_dim": 128},
+        needs=("experts", "kv_heads", "dense_width", "shared_width"),
     ),
     "olmo3": Family(
         has=("window",),

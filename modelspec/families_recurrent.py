@@ -37,13 +37,13 @@ _QWEN_DELTA: Final = Family(
     needs=("kv_heads",),
 )
 _QWEN_DELTA_MOE: Final = replace(
-    _QWEN_DELTA, has=("gated_delta", "moe"), shared_gate=True, needs=("kv_heads", "experts", "expert_width")
+    _QWEN_DELTA, has=("gated_delta", "moe"), shared_gate=True, needs=("kv_heads", "experts", "expert_width", "shared_width")
 )
 _LIGHTNING: Final = Family(
     has=("lightning", "moe"), needs=("experts", "kv_heads"), constants={"linear_every": 2, "full_at": 0}
 )
 _ZAMBA: Final = Family(has=("mamba1", "shared_block"), layer_norms=1, tied=True)
-_KDA: Final = ("kv_lora_rank", "experts", "expert_width")
+_KDA: Final = ("kv_lora_rank", "experts", "expert_width", "shared_experts")
 
 RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     "bailing_hybrid": replace(
@@ -54,7 +54,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         defaults={"short_conv_kernel_size": 4, "q_lora_rank": None, "layer_group_size": 6, "head_dim": 128},
         needs=_KDA,
     ),
-    "bamba": Family(has=("mamba2",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", defaults=_BAMBA_SIZES),
+    "bamba": Family(has=("mamba2",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", defaults=_BAMBA_SIZES, needs=("kv_heads",)),
     "falcon_h1": Family(
         has=("mamba2",),
         qkv_bias=_BIAS,
@@ -62,6 +62,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         mlp_bias="mlp_bias",
         constants={"ssm_output_bias": "projectors_bias"},
         defaults={**_BAMBA_SIZES, "mamba_d_ssm": 1024, "mamba_rms_norm": False},
+        needs=("kv_heads",),
     ),
     "falcon_mamba": Family(has=("mamba1",), tied=True, defaults=_MAMBA1_SIZES),
     "granitemoehybrid": Family(
@@ -84,6 +85,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
             "expert_layer_period": 2,
             "expert_layer_offset": 1,
         },
+        needs=("experts", "kv_heads"),
     ),
     "kimi_linear": replace(
         _DEEPSEEK_V3,
@@ -92,7 +94,8 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         gate_key="mla_use_output_gate",
         constants={"ties": False, "dense_first": 1},
         defaults={"q_lora_rank": None},
-        needs=_KDA,
+        names={"linear_layers": ("linear_attn_config", "layer_types")},
+        needs=(*_KDA, "linear_layers"),
     ),
     "lfm2": Family(
         has=("short_conv",),
@@ -100,6 +103,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         tied=True,
         ffn_shape="adjusted",
         defaults={"conv_L_cache": 3, "block_ffn_dim_multiplier": 1.0},
+        needs=("kv_heads",),
         constants={"tie_key": "tie_embedding"},
     ),
     "lfm2_moe": Family(
@@ -108,7 +112,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         tied=True,
         constants={"dense_first": 2, "tie_key": "tie_embedding"},
         defaults={"conv_L_cache": 3},
-        needs=("experts", "expert_width"),
+        needs=("experts", "expert_width", "kv_heads"),
     ),
     "lfm3": Family(
         has=("short_conv", "window"),
@@ -132,8 +136,10 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         separate=True,
         mlp_bias="mlp_bias",
         gated=False,
-        constants={"ssm_bias": "use_bias", "ssm_expand_ignored": True, "ties": False},
-        defaults={"ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4},
+        constants={"ssm_bias": "use_bias", "ssm_expand_ignored": True, "ties": False, "expert_needs": ("expert_width", "shared_width")},
+        defaults={"ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4, "head_dim": 128},
+        names={"plan": ("hybrid_override_pattern", "layers_block_type", "layer_types")},
+        needs=("plan", "kv_heads"),
     ),
     "olmo_hybrid": Family(
         has=("gated_delta",),
@@ -181,7 +187,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
             "attn_layer_period": 6,
             "attn_layer_offset": 4,
         },
-        needs=("kv_heads",),
+        needs=("kv_heads", "intermediate"),
     ),
     "zamba2": replace(
         _ZAMBA,

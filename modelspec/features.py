@@ -64,6 +64,8 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
 ONE_IS_NONE: Final = frozenset(ALIASES["experts"])
 
 
+# keys that add weights whose number no public code tells; state and work are not theirs
+UNCOUNTED: Final = ("attn_res_block_size", "latent_moe_use_norm")
 # features whose keys mean the same in every class, so that an unknown one may have them
 UNIVERSAL: Final = frozenset({"moe", "latent", "multi_query", "multi_query_groups", "gate"})
 

@@ -89,6 +89,7 @@ ENCODER_TOKENS: Final = "encoder_tokens"  # no key of a file: what `build_spec` 
 LAYERED: Final = (
     "compress_ratios", "indexer_types", "index_topk_freq", "index_topk_pattern", "num_kv_shared_layers", "block_configs",
     "num_attention_heads_per_layer", "sparse_attention_config", "per_layer_config", "index_topk_blocks",
+    "index_block_size",
 )  # fmt: skip
 
 UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in names) | {

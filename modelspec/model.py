@@ -70,12 +70,12 @@ class Model:
 
         Those of the files where the class is not known, or what stands beside its text model is not.
         """
-        if self.spec.known_class and not self.spec.unknown_towers:
+        if self.spec.known_class and self.spec.total_known:
             return Amount(self.spec.parameters, "config", warning=self._difference())
         held = self.parameters_in_files if self.spec.drafting else self.decoder_in_files
         provenance = "header" if held else None
         if self.spec.known_class:
-            return Amount(held, provenance, warning=self._unknown_towers())
+            return Amount(held, provenance, warning=self._unknown_weights())
         what = f"{self.name}: model_type {quoted(self.spec.model_type)} is not known"
         return Amount(
             held,
@@ -84,22 +84,25 @@ class Model:
             warning=f"{what}: parameters are those of the weight files",
         )
 
-    def _unknown_towers(self) -> str:
-        """What is known of a multimodal class whose towers are not, and what would tell the rest."""
-        what = (
-            f"{self.name}: what model_type {quoted(self.spec.unknown_towers)} holds beside its text model is not known"
+    def _unknown_weights(self) -> str:
+        """What is known of a model some of whose weights are not, and what would tell the rest."""
+        spec, files = self.spec, self.decoder_in_files
+        beside = (
+            f"what model_type {quoted(spec.unknown_towers)} holds beside its text model" if spec.unknown_towers else ""
         )
-        text = f"the text model alone has {self.spec.parameters:,} parameters"
-        if self.decoder_in_files:
-            return f"{what}: parameters are those of the weight files; {text}"
-        return f"{what}, and its parameters cannot be told without safetensors headers; {text}"
+        keys = f"the weights that {', '.join(spec.uncounted)} add" if spec.uncounted else ""
+        what = f"{self.name}: {' and '.join(filter(None, (beside, keys)))} {'are' if keys else 'is'} not known"
+        text = "" if spec.uncounted else f"; the text model alone has {spec.parameters:,} parameters"
+        if files:
+            return f"{what}: parameters are those of the weight files{text}"
+        return f"{what}: parameters cannot be told without safetensors headers{text}"
 
     @property
     def active_parameters(self) -> int | None:
         """Parameters that work on one token; None of an unknown class with experts, whose files do not tell them."""
         if not self.spec.known_class:
             return None if self.spec.components["experts"] else self.decoder_in_files
-        if self.spec.unknown_towers:
+        if not self.spec.total_known:
             held = self.parameters.value
             idle = self.spec.parameters - self.spec.active_parameters
             return None if held is None else int(held) - idle
@@ -117,8 +120,8 @@ class Model:
         if self.spec.quantization is not None:
             text = f"the {self.spec.quantization} weights' stored bytes need safetensors headers; --weights FORMAT asks"
             return Amount(None, None, warning=f"{self.name}: {text} for another format")
-        if self.spec.unknown_towers:
-            return Amount(None, None, warning=self._unknown_towers())
+        if not self.spec.total_known:
+            return Amount(None, None, warning=self._unknown_weights())
         stored = FORMATS[self.spec.dtype] if self.spec.dtype else ASSUMED_DTYPE
         value = self.spec.parameters * stored.bytes_per_element
         if self.spec.dtype:

@@ -11,8 +11,9 @@ from roofcast.modelspec.config import Config, listed, read_config
 from roofcast.modelspec.draft import read_draft
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.extras import MODEL_EXTRAS, TABLES
+from roofcast.modelspec.features import UNCOUNTED
 from roofcast.modelspec.ffn import MoeFeedForward
-from roofcast.modelspec.keys import ENCODER_TOKENS
+from roofcast.modelspec.keys import ENCODER_TOKENS, is_off
 from roofcast.modelspec.layers import NORMS, Layer, read_layers
 from roofcast.modelspec.nested import text_model
 from roofcast.modelspec.strictjson import quoted, short
@@ -48,10 +49,12 @@ class ModelSpec:
         quantization: the method that the config names, None where weights are stored plainly.
         towers: what stands beside the decoder: vision and audio towers, projectors, an encoder.
         unknown_towers: class of a multimodal model whose towers are not known; empty where all are.
+        uncounted: keys that add weights whose number is not known.
         draft: multi-token-prediction layers in the files, beyond `layers` and not counted in them.
         draft_parameters: of these layers, with what joins them to the decoder.
         drafting: whether they are in use: then their state and parameters count.
         assumptions: what had to be taken as given, a line each.
+        warnings: where the class does not do what the file says, a line each.
     """
 
     model_type: str
@@ -69,11 +72,18 @@ class ModelSpec:
     quantization: str | None
     towers: tuple[Tower, ...] = ()
     unknown_towers: str = ""
+    uncounted: tuple[str, ...] = ()
     table_parameters: int = 0
     draft: tuple[Layer, ...] = ()
     draft_parameters: int = 0
     drafting: bool = False
     assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def total_known(self) -> bool:
+        """Whether `parameters` is all that the model holds: towers are known, and no key adds weights that are not."""
+        return not (self.unknown_towers or self.uncounted)
 
     @property
     def components(self) -> dict[str, int]:
@@ -238,9 +248,11 @@ def build_spec(
         quantization=_quantization(text.raw),
         towers=towers,
         unknown_towers=unknown,
+        uncounted=tuple(key for key in UNCOUNTED if not is_off(config.raw.get(key))),
         draft=draft,
         draft_parameters=draft_parameters,
         assumptions=_assumptions(text, config),
+        warnings=_warnings(config),
     )
 
 
@@ -256,18 +268,21 @@ def _towers(raw: Mapping[str, Any], text: TextModel, config: Config) -> tuple[tu
 
 
 def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
-    """What the file leaves to its class, or its class decides against it, a line each."""
+    """What the file leaves to its class, a line each."""
     lines = list(text.notes)
     if text.completed:
         said = ", ".join(f"{key} {text.raw[key]}" for key in text.completed)
         lines.append(f"its nested text model leaves these to its class {quoted(config.model_type)}: {said}")
-    if config.trait_value("ties") and config.raw.get("tie_word_embeddings") is False:
-        head = f"{_vocab(config) * config.size('hidden'):,}"
-        lines.append(
-            "tie_word_embeddings is false, but its class ties all the same: weight files may hold a head "
-            f"of {head} parameters more"
-        )
     return tuple(lines)
+
+
+def _warnings(config: Config) -> tuple[str, ...]:
+    """What the class does against the file's word, a line each."""
+    if not (config.trait_value("ties") and config.raw.get("tie_word_embeddings") is False):
+        return ()
+    head = f"{_vocab(config) * config.size('hidden'):,}"
+    text = "tie_word_embeddings is false, but its class ties all the same: weight files may hold a head"
+    return (f"{text} of {head} parameters more",)
 
 
 def _tied(config: Config) -> bool:

@@ -123,7 +123,7 @@ def test_t5_ties_whatever_the_file_says() -> None:
     spec = build_spec({**T5, "tie_word_embeddings": False})
 
     assert spec.parameters == build_spec(T5).parameters
-    assert ["163,840" in line for line in spec.assumptions] == [True]
+    assert ["163,840" in line for line in spec.warnings] == [True]
     assert build_spec(T5).assumptions == ()
 
 
