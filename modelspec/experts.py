@@ -75,7 +75,8 @@ def _listed_width(config: Config, layer: int | None) -> int | None:
     if layer is None and len(set(widths)) > 1:
         msg = f"{config.key_of('intermediate')} differs from layer to layer, which model_type {quoted(config.model_type)} does not"
         raise UnknownArchitectureError(msg)
-    return widths[layer or 0]
+    width: int = widths[layer or 0]
+    return width
 
 
 def _adjusted(config: Config, width: int, layer: int | None) -> int:

@@ -28,7 +28,10 @@ KIN_FAMILIES: Final[dict[str, Family]] = {
     "dbrx": Family(has=("nested_experts", "nested_groups", "moe"), norm="plain", needs=("ffn_config", "attn_config")),
     "diffllama": replace(_BIASED, extras="lambdas"),
     "ernie4_5_vl_moe_text": replace(
-        PLAIN_FAMILIES["ernie4_5_moe"], head_bias=False, constants={"dense_first": 1, "modalities": True}, needs=("experts", "expert_width", "shared_experts", "kv_heads")
+        PLAIN_FAMILIES["ernie4_5_moe"],
+        head_bias=False,
+        constants={"dense_first": 1, "modalities": True},
+        needs=("experts", "expert_width", "shared_experts", "kv_heads"),
     ),
     "flex_olmo": PLAIN_FAMILIES["olmoe"],
     "glm4v_moe_text": replace(

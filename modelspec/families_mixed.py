@@ -14,9 +14,16 @@ _GEMMA: Final = Family(
     has=("window",), layer_norms=4, qkv_bias=_BIAS, output_bias=_BIAS, tied=True, needs=("kv_heads",)
 )
 _GEMMA4_SIZES: Final = {"sliding_window": 512, "head_dim": 256, "global_head_dim": 512}
-_DSA: Final = replace(_DEEPSEEK_V3, has=("moe", "latent", "indexer"), constants={"dense_first": 3}, needs=(*_DEEPSEEK_V3.needs, "index_head_dim"))
+_DSA: Final = replace(
+    _DEEPSEEK_V3,
+    has=("moe", "latent", "indexer"),
+    constants={"dense_first": 3},
+    needs=(*_DEEPSEEK_V3.needs, "index_head_dim"),
+)
 _V4: Final = Family(
-    has=("moe", "compressed", "indexer", "window"), extras="hyper_connections", needs=("experts", "expert_width", "shared_experts", "compress_ratios")
+    has=("moe", "compressed", "indexer", "window"),
+    extras="hyper_connections",
+    needs=("experts", "expert_width", "shared_experts", "compress_ratios"),
 )
 _MIMO: Final = Family(
     has=("window", "moe", "own_sliding"),
@@ -60,7 +67,11 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
     "deepseek_v32": _DSA,
     "deepseek_v4": _V4,
     "exaone4": Family(
-        has=("window",), qk_norm="head", constants={"full_every": 4}, defaults={"sliding_window": 4096}, needs=("kv_heads",)
+        has=("window",),
+        qk_norm="head",
+        constants={"full_every": 4},
+        defaults={"sliding_window": 4096},
+        needs=("kv_heads",),
     ),
     "exaone4_5_text": Family(has=("window",), qk_norm="head", constants={"full_every": 4}),
     "exaone_moe": Family(

@@ -37,7 +37,10 @@ _QWEN_DELTA: Final = Family(
     needs=("kv_heads",),
 )
 _QWEN_DELTA_MOE: Final = replace(
-    _QWEN_DELTA, has=("gated_delta", "moe"), shared_gate=True, needs=("kv_heads", "experts", "expert_width", "shared_width")
+    _QWEN_DELTA,
+    has=("gated_delta", "moe"),
+    shared_gate=True,
+    needs=("kv_heads", "experts", "expert_width", "shared_width"),
 )
 _LIGHTNING: Final = Family(
     has=("lightning", "moe"), needs=("experts", "kv_heads"), constants={"linear_every": 2, "full_at": 0}
@@ -50,11 +53,24 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         _DEEPSEEK_V3,
         has=("moe", "latent", "kimi_delta"),
         gate="head",
-        constants={"linear_from_attention": True, "full_rank_gate": True, "full_rank_decay": True, "dense_first": 2, "ties": False},
+        constants={
+            "linear_from_attention": True,
+            "full_rank_gate": True,
+            "full_rank_decay": True,
+            "dense_first": 2,
+            "ties": False,
+        },
         defaults={"short_conv_kernel_size": 4, "q_lora_rank": None, "layer_group_size": 6, "head_dim": 128},
         needs=_KDA,
     ),
-    "bamba": Family(has=("mamba2",), qkv_bias=_BIAS, output_bias=_BIAS, mlp_bias="mlp_bias", defaults=_BAMBA_SIZES, needs=("kv_heads",)),
+    "bamba": Family(
+        has=("mamba2",),
+        qkv_bias=_BIAS,
+        output_bias=_BIAS,
+        mlp_bias="mlp_bias",
+        defaults=_BAMBA_SIZES,
+        needs=("kv_heads",),
+    ),
     "falcon_h1": Family(
         has=("mamba2",),
         qkv_bias=_BIAS,
@@ -136,8 +152,20 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         separate=True,
         mlp_bias="mlp_bias",
         gated=False,
-        constants={"ssm_bias": "use_bias", "ssm_expand_ignored": True, "ties": False, "expert_needs": ("expert_width", "shared_width")},
-        defaults={"ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4, "head_dim": 128},
+        constants={
+            "ssm_bias": "use_bias",
+            "ssm_expand_ignored": True,
+            "ties": False,
+            "expert_needs": ("expert_width", "shared_width"),
+        },
+        defaults={
+            "ssm_state_size": 128,
+            "mamba_num_heads": 128,
+            "mamba_head_dim": 64,
+            "n_groups": 8,
+            "conv_kernel": 4,
+            "head_dim": 128,
+        },
         names={"plan": ("hybrid_override_pattern", "layers_block_type", "layer_types")},
         needs=("plan", "kv_heads"),
     ),

@@ -140,4 +140,5 @@ class MoeFeedForward:
         (8.0, 222.4)
         """
         every = self.experts + self.idle
-        return self.experts * (1 - (1 - self.top_k / every) ** tokens)
+        unread: float = (1 - self.top_k / every) ** tokens
+        return self.experts * (1 - unread)

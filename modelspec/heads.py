@@ -71,7 +71,8 @@ def read_grouped(config: Config, slot: Slot, role: str) -> GroupedAttention:
         stores=stores,
         value_projection=not (role == FULL and own.has("k_eq_v") and own.flag("attention_k_eq_v")),
         doubled_query=gate == "element",
-        extra_parameters=_sinks(own, role) * heads + own.size("hidden") * heads * {"head": 1, "separate": value_dim}.get(gate, 0),
+        extra_parameters=_sinks(own, role) * heads
+        + own.size("hidden") * heads * {"head": 1, "separate": value_dim}.get(gate, 0),
         index=_block_index(own, slot),
         chunked=role == CHUNKED and window is not None,
         key_bias=own.trait_value("key_bias", default=True),

@@ -88,9 +88,7 @@ _LINEAR: Final = frozenset({LINEAR})
 KINDS: Final[dict[str, Kind]] = {
     "compressed": Kind("compressed:CompressedAttention", _SOFTMAX, ("compress_ratios",), "compressed:read_compressed"),
     "latent": Kind("latent:LatentAttention", _SOFTMAX, ("kv_lora_rank",), "latent:read_latent"),
-    "cca": Kind(
-        "cca:ConvolutionalAttention", frozenset({HYBRID, HYBRID_SLIDING}), ("cca_time0",), "cca:read_cca"
-    ),
+    "cca": Kind("cca:ConvolutionalAttention", frozenset({HYBRID, HYBRID_SLIDING}), ("cca_time0",), "cca:read_cca"),
     "cross": Kind("cross:CrossAttention", frozenset({CROSS}), reader="cross:read_cross"),
     "grouped": Kind("attention:GroupedAttention", _SOFTMAX, reader="heads:read_grouped", default=True),
     "shared_block": Kind("shared:SharedAttention", frozenset({OWNED, SHARED}), reader="shared:read_shared"),

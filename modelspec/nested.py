@@ -163,7 +163,9 @@ def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
     stated = raw.get("vocab_size")
     if wrapper.flat_vocab in (None, stated):
         return TextModel(text, outer)
-    note = f"{outer} reads vocab_size in text_config alone: without one it has {wrapper.flat_vocab}, not {short(stated)}"
+    note = (
+        f"{outer} reads vocab_size in text_config alone: without one it has {wrapper.flat_vocab}, not {short(stated)}"
+    )
     return TextModel({**text, "vocab_size": wrapper.flat_vocab}, outer, notes=(note,))
 
 

@@ -140,7 +140,6 @@ class SharedFeedForward:
         return cls(block, owned=owned, adapters=rank)
 
 
-
 def read_shared(config: Config, slot: Slot, role: str) -> SharedAttention:
     """The shared attention of one layer."""
     del slot

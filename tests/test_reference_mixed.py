@@ -60,9 +60,7 @@ def test_state_is_what_the_reference_holds(index: int) -> None:
         assert measured in {held(spec, int(tokens), less=1), held(spec, int(tokens), less=0)}
 
 
-@pytest.mark.parametrize(
-    "row", REFERENCE["absent"], ids=lambda row: f"{named(row['model'])}-{row['without']}"
-)
+@pytest.mark.parametrize("row", REFERENCE["absent"], ids=lambda row: f"{named(row['model'])}-{row['without']}")
 def test_an_absent_key_is_the_classs_default_or_refused(row: dict[str, Any]) -> None:
     """A key left out is never silently another value than the class takes: the count is the reference's, or none."""
     found = outcome(changed(MODELS[row["model"]]["config"], **{row["without"]: MISSING}))
