@@ -16,8 +16,9 @@ from roofcast.calculators.cache import (
     window_bytes,
 )
 from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
-from roofcast.calculators.kv import contexts_of, model_remarks, page_note
+from roofcast.calculators.kv import page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
+from roofcast.calculators.remarks import contexts_of, model_remarks
 from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:

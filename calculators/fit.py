@@ -10,7 +10,7 @@ from roofcast.calculators.budget import budget_bytes, kv_bytes, kv_tokens, max_s
 from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
-from roofcast.calculators.kv import contexts_of, model_remarks
+from roofcast.calculators.remarks import contexts_of, model_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

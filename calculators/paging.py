@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import entry_bytes
-from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.state import CACHE
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _layers(spec: ModelSpec, kv: Format, tp: int) -> list[tuple[Held, int]]:
 def _held(mixer: Attention, kv: Format, tp: int) -> Held:
     """Keys and values are what is in the cache's format; all else is state, at its cap where it has one."""
     parts = mixer.state
-    if isinstance(mixer, CrossAttention):
+    if hasattr(mixer, "encoder_tokens"):  # cross attention
         tokens = mixer.encoder_tokens or 0
         return Held(sum(entry_bytes(part, kv, tp) for part in parts) / max(tokens, 1), 0.0, tokens)
     token = sum(entry_bytes(part, kv, tp) / part.per for part in parts if part.format == CACHE)

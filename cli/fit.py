@@ -47,7 +47,7 @@ def fit(
 
     from roofcast.calculators.fit import Machine
     from roofcast.calculators.fit import fit as answer
-    from roofcast.calculators.kv import contexts_of
+    from roofcast.calculators.remarks import contexts_of
     from roofcast.calculators.rules import check_rules, parse_rule
     from roofcast.reports.fit import fit_document
 

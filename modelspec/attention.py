@@ -119,6 +119,18 @@ class GroupedAttention:
         own = per_token(self.kv_heads, self.head_dim + self.value_head_dim, self.window)
         return (own, *(self.index.state if self.index else ()))
 
+    @property
+    def projection_rows(self) -> tuple[tuple[str, int], ...]:
+        """Projections that fill the cache, with their rows: keys, and values where they are not the keys.
+
+        >>> GroupedAttention(32, 8, 128, 128).projection_rows
+        (('k_proj', 1024), ('v_proj', 1024))
+        """
+        if not self.stores:
+            return ()
+        values = (("v_proj", self.kv_heads * self.value_head_dim),) if self.value_projection else ()
+        return (("k_proj", self.kv_heads * self.head_dim), *values)
+
     def parameters(self, hidden: int) -> int:
         """Weights and biases of Q, K, V and output: h n_q d_k + h n_kv (d_k + d_v) + n_q d_v h. [parameter]
 

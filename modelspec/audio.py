@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from roofcast.modelspec.speech import speech
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
     Reader,
-    Tower,
     TowerClass,
     attention,
     feed_forward,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
@@ -12,8 +11,6 @@ from roofcast.modelspec.strictjson import short
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
-    from roofcast.modelspec.plan import Slot
-    from roofcast.modelspec.state import Kept
 
 PARTS: Final[dict[str, frozenset[str]]] = {
     "attention": frozenset({"no_op", "replace_with_linear", "n_heads_in_group"}),
@@ -21,63 +18,6 @@ PARTS: Final[dict[str, frozenset[str]]] = {
 }
 WIDTHS_ROUND_UP_TO: Final = 256
 LARGEST_MULTIPLE: Final = 1000  # of the hidden size; beyond is a slip of the file
-
-
-@dataclass(frozen=True, slots=True)
-class LinearMap:
-    """One matrix in the place of attention: it mixes no tokens and keeps nothing of them."""
-
-    label: ClassVar[str] = "linear map"
-    query_heads: ClassVar[int] = 0
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
-
-    @property
-    def state(self) -> tuple[Kept, ...]:
-        """Nothing."""
-        return ()
-
-    def parameters(self, hidden: int) -> int:
-        """One matrix: h^2. [parameter]
-
-        >>> LinearMap().parameters(8192)
-        67108864
-        """
-        return hidden * hidden
-
-    def prefill_flops(self, tokens: float) -> float:
-        """None beyond its projection's. [FLOP]"""
-        return 0.0 * tokens
-
-    def splits(self, tp: int) -> bool:
-        """Whether `tp` devices can share it: any number."""
-        return tp > 0
-
-
-def read_map(config: Config, slot: Slot, role: str) -> LinearMap:
-    """It has no sizes of its own."""
-    del config, slot, role
-    return LinearMap()
-
-
-@dataclass(frozen=True, slots=True)
-class LinearFeedForward:
-    """One matrix in the place of a feed-forward."""
-
-    hidden: int
-
-    label: ClassVar[str] = "linear map"
-    expert_parameters: ClassVar[int] = 0
-
-    @property
-    def parameters(self) -> int:
-        """One matrix: h^2. [parameter]"""
-        return self.hidden * self.hidden
-
-    @property
-    def active_parameters(self) -> int:
-        """All of them."""
-        return self.parameters
 
 
 def block_of(config: Config, layer: int, part: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.families import DENSE_AT_ZERO, FAMILIES, POSITIVE
+from roofcast.modelspec.families import DENSE_AT_ZERO, POSITIVE, find_family
 from roofcast.modelspec.family import Family, Trait
 from roofcast.modelspec.features import check_features
 from roofcast.modelspec.formats import TORCH_DTYPES
@@ -41,7 +41,7 @@ class Config:
         raw: the file's keys, completed with the class defaults.
         family: what the model class fixes in code.
         model_type: the class's name as the file states it; empty where it states none.
-        known: whether the class is in `FAMILIES`.
+        known: whether the class is in the table of families.
         present: keys that the file itself has.
     """
 
@@ -209,13 +209,14 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     if not isinstance(model_type, str):
         msg = f"model_type is {short(model_type)}; it must be a name"
         raise MalformedModelError(msg)
-    known = model_type in FAMILIES
+    found = find_family(model_type)
+    known = found is not None
     strange = not_understood(raw, known_class=known)
     if strange:
         what = f"model_type {quoted(model_type)}" if model_type else "a config without model_type"
         msg = f"{what} has keys that roofcast does not understand: {listed(strange)}"
         raise UnknownArchitectureError(msg)
-    family = FAMILIES.get(model_type, Family())
+    family = found or Family()
     present = present_keys(raw)
     # an explicit null stays null: q_lora_rank null is no query latent
     completed = {**_counted_layers(raw), **without_stated(family.defaults, raw), **raw}

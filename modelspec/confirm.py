@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.errors import UnknownArchitectureError
-from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.layers import Layer
@@ -102,27 +100,7 @@ def _implied(layer: Layer) -> dict[tuple[str, int], None]:
 
 def _rows_implied(mixer: Attention) -> dict[str, int]:
     """Rows of the projections that fill one mixer's cache; none of a kind that has no such projections."""
-    implied = _IMPLIED.get(type(mixer))
-    return implied(mixer) if implied else {}
-
-
-def _of_grouped(attention: GroupedAttention) -> dict[str, int]:
-    """Keys, and values where they are not the keys; none where it reads an earlier layer's."""
-    if not attention.stores:
-        return {}
-    keys = {"k_proj": attention.kv_heads * attention.head_dim}
-    values = {"v_proj": attention.kv_heads * attention.value_head_dim}
-    return keys | (values if attention.value_projection else {})
-
-
-def _of_latent(attention: LatentAttention) -> dict[str, int]:
-    return {"kv_a_proj_with_mqa": attention.elements_per_token}
-
-
-_IMPLIED: Final[dict[type, Callable[..., dict[str, int]]]] = {
-    GroupedAttention: _of_grouped,
-    LatentAttention: _of_latent,
-}
+    return dict(getattr(mixer, "projection_rows", ()))
 
 
 def _confirmable(layer: Layer) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from roofcast.modelspec.audio import WHISPER_NAMES, whisper_encoder
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
-    Tower,
     TowerClass,
     attention,
     encoder_layer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.blocks import LinearFeedForward, block_of, block_width
+from roofcast.modelspec.blocks import block_of, block_width
 from roofcast.modelspec.config import present_keys
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
@@ -295,6 +295,8 @@ _SPARSE_RULES: Final[Mapping[str, Callable[[Config, int], tuple[bool, ...]]]] = 
 def _block(config: Config, layer: int) -> FeedForward:
     """The feed-forward that block_configs states for one layer."""
     if block_of(config, layer, "ffn").get("replace_with_linear"):
+        from roofcast.modelspec.linear import LinearFeedForward  # noqa: PLC0415 - few models have one
+
         return LinearFeedForward(config.size("hidden"))
     return _projections(config, block_width(config, layer))
 

@@ -156,3 +156,16 @@ TABLES: Final[Mapping[str, Callable[[Config], int]]] = {
     "gemma4": _per_layer_table,
     "mllama": lambda config: MLLAMA_ROWS * config.size("hidden"),
 }
+
+
+def layer_extra(config: Config, layer: int | None, *, sparse: bool) -> int:
+    """Weights of one layer that no trait of its class tells. [parameter]"""
+    row = LAYER_EXTRAS.get(config.family.extras)
+    return row(config, layer, sparse) if row else 0
+
+
+def model_extra(config: Config) -> tuple[int, int]:
+    """Weights outside the layers that no trait of the class tells, and those of tables beside the embedding. [parameter]"""
+    rows = (MODEL_EXTRAS.get(config.family.extras), TABLES.get(config.family.extras))
+    weights, tables = (row(config) if row else 0 for row in rows)
+    return weights, tables

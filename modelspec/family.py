@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 Trait = bool | str
 
 
-@dataclass(frozen=True, slots=True)
+# a class that many commands load and nobody compares or prints: leaving that out halves what making it costs
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Family:
     """Traits of one model class.
 

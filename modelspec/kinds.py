@@ -92,7 +92,7 @@ KINDS: Final[dict[str, Kind]] = {
     "cross": Kind("cross:CrossAttention", frozenset({CROSS}), reader="cross:read_cross"),
     "grouped": Kind("attention:GroupedAttention", _SOFTMAX, reader="heads:read_grouped", default=True),
     "shared_block": Kind("shared:SharedAttention", frozenset({OWNED, SHARED}), reader="shared:read_shared"),
-    "blocks": Kind("blocks:LinearMap", frozenset({MAPPED}), reader="blocks:read_map"),
+    "blocks": Kind("linear:LinearMap", frozenset({MAPPED}), reader="linear:read_map"),
     "gated_delta": Kind("recurrent:GatedDeltaNet", _LINEAR, ("linear_num_value_heads",)),
     "kimi_delta": Kind("recurrent:KimiDelta", _LINEAR, ("kda",)),
     "mamba2": Kind("ssm:Mamba2", _LINEAR, ("ssm_state",)),

@@ -81,6 +81,11 @@ class LatentAttention:
         """The latent and the RoPE key of every token, whole on every device, and the index's keys."""
         return (per_token(1, self.elements_per_token, self.window), *(self.index.state if self.index else ()))
 
+    @property
+    def projection_rows(self) -> tuple[tuple[str, int], ...]:
+        """The projection that fills the cache, with its rows: d_c + d_rope."""
+        return (("kv_a_proj_with_mqa", self.elements_per_token),)
+
     def parameters(self, hidden: int) -> int:
         """Weights of the down and up projections, their norms and the output. [parameter]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.experts import feed_forwards, sparse_layers
-from roofcast.modelspec.extras import LAYER_EXTRAS
 from roofcast.modelspec.kinds import mixers
 from roofcast.modelspec.plan import OWNED, SHARED, Slot, layer_plan
 
@@ -85,8 +84,15 @@ def _layer(config: Config, slot: Slot, sparse: bool) -> Layer:
     norm = NORMS[config.family.norm] * config.size("hidden")
     norms = layer_norms(config)
     around = norm * (norms if mixing and feeding else (norms // 2 or 1) if mixing or feeding else 0)
-    extra = LAYER_EXTRAS.get(config.family.extras)
-    return Layer(mixing, feeding, around, extra(config, slot.layer, sparse) if extra else 0)
+    return Layer(mixing, feeding, around, _extra(config, slot, sparse=sparse))
+
+
+def _extra(config: Config, slot: Slot, *, sparse: bool) -> int:
+    if not config.family.extras:
+        return 0
+    from roofcast.modelspec.extras import layer_extra  # noqa: PLC0415 - few classes have any
+
+    return layer_extra(config, slot.layer, sparse=sparse)
 
 
 def _feeding(config: Config, slot: Slot, *, sparse: bool) -> tuple[FeedForward, ...]:

@@ -8,7 +8,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from roofcast.modelspec.attention import Attention
-from roofcast.modelspec.blocks import LinearFeedForward
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
 from roofcast.modelspec.ffn import DenseFeedForward, FeedForward, MoeFeedForward
@@ -16,11 +15,12 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.kinds import KINDS
 from roofcast.modelspec.layers import Layer
+from roofcast.modelspec.linear import LinearFeedForward
 from roofcast.modelspec.shared import SharedFeedForward
 from roofcast.modelspec.spec import ModelSpec
 from roofcast.modelspec.state import CACHE, FP32, MODEL
 from roofcast.modelspec.strictjson import kind_of, short
-from roofcast.modelspec.towers import Tower
+from roofcast.modelspec.tower import Tower
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.config import Config, listed, read_config
-from roofcast.modelspec.draft import read_draft
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.extras import MODEL_EXTRAS, TABLES
 from roofcast.modelspec.features import UNCOUNTED
 from roofcast.modelspec.ffn import MoeFeedForward
 from roofcast.modelspec.keys import ENCODER_TOKENS, is_off
 from roofcast.modelspec.layers import NORMS, Layer, read_layers
 from roofcast.modelspec.nested import text_model
 from roofcast.modelspec.strictjson import quoted, short
-from roofcast.modelspec.towers import Tower, find_encoder, find_wrapper
+from roofcast.modelspec.tower import Tower, find_encoder, find_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,10 +225,10 @@ def build_spec(
     _refuse_other_embedding_width(config, hidden)
     _refuse_half(config)
     layers = read_layers(config)
-    draft, draft_parameters = read_draft(config, layers)
+    draft, draft_parameters = _draft(config, layers)
     final = family.final_norm and config.flag("do_layer_norm_before", default=True)
     towers, unknown = _towers(raw, text, config)
-    extra, table = MODEL_EXTRAS.get(family.extras), TABLES.get(family.extras)
+    extra, tables = _extra(config)
     return ModelSpec(
         model_type=text.outer or config.model_type,
         known_class=config.known,
@@ -239,10 +237,10 @@ def build_spec(
         vocab=vocab,
         tied=_tied(config),
         position_parameters=0 if family.positions is None else (config.size("context") + family.positions) * hidden,
-        table_parameters=table(config) if table else 0,
+        table_parameters=tables,
         head_bias_parameters=vocab * config.trait(family.head_bias),
         other_norm_parameters=(final + family.embedding_norm) * norm,
-        other_parameters=extra(config) if extra else 0,
+        other_parameters=extra,
         max_context=config.optional_size("context"),
         dtype=config.dtype(),
         quantization=_quantization(text.raw),
@@ -254,6 +252,24 @@ def build_spec(
         assumptions=_assumptions(text, config),
         warnings=_warnings(config),
     )
+
+
+def _draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
+    """The draft layers, and their parameters."""
+    if not config.size("mtp_layers", 0, least=0):
+        return (), 0
+    from roofcast.modelspec.draft import read_draft  # noqa: PLC0415 - few models have any
+
+    return read_draft(config, layers)
+
+
+def _extra(config: Config) -> tuple[int, int]:
+    """Weights that no trait of the class tells: outside the layers, and of tables beside the embedding."""
+    if not config.family.extras:
+        return 0, 0
+    from roofcast.modelspec.extras import model_extra  # noqa: PLC0415 - few classes have any
+
+    return model_extra(config)
 
 
 def _towers(raw: Mapping[str, Any], text: TextModel, config: Config) -> tuple[tuple[Tower, ...], str]:

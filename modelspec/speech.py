@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
-    Tower,
     TowerClass,
     attention,
     feed_forward,

@@ -13,24 +13,12 @@ from typing import Any, Final, TypeGuard
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.strictjson import quoted
+from roofcast.modelspec.tower import Tower
 
 # Far above any tower there is; a size beyond is a slip of the file, not a model.
 LARGEST: Final = 100_000_000
 LISTED: Final = 4  # entries of a wrong list that an error repeats
 _SHOWN: Final = 40  # digits of a wrong number that it repeats
-
-
-@dataclass(frozen=True, slots=True)
-class Tower:
-    """One part of a multimodal model beside its text model.
-
-    Args:
-        name: `vision`, `vision projector`, `audio`, `talker`, ...
-        parameters: how many weights it holds.
-    """
-
-    name: str
-    parameters: int
 
 
 # (config.json, hidden size of its text model) -> what the wrapper holds beside the text model
@@ -245,27 +233,6 @@ def patch_embedding(channels: int, width: int, kernel: tuple[int, ...], *, bias:
     9408
     """
     return linear(channels * prod(kernel), width, bias=bias)
-
-
-def wrappers() -> dict[str, Reader]:
-    """Every wrapper class that roofcast knows, by the outer `model_type` of its config."""
-    from roofcast.modelspec.towers_more import MORE_WRAPPERS  # noqa: PLC0415 - it imports this module
-    from roofcast.modelspec.vision import VISION_WRAPPERS  # noqa: PLC0415 - likewise; and a text model needs none
-    from roofcast.modelspec.vision_patches import PATCH_WRAPPERS  # noqa: PLC0415
-
-    return {**VISION_WRAPPERS, **MORE_WRAPPERS, **PATCH_WRAPPERS}
-
-
-def find_wrapper(model_type: str) -> Reader | None:
-    """The reader of a wrapper class, None where roofcast knows none of that `model_type`."""
-    return wrappers().get(model_type)
-
-
-def find_encoder(model_type: str) -> Callable[[Mapping[str, Any]], tuple[Tower, ...]] | None:
-    """The reader of an encoder-decoder class's encoder, None where roofcast knows none of that `model_type`."""
-    from roofcast.modelspec.encoders import ENCODERS  # noqa: PLC0415 - few models have one
-
-    return ENCODERS.get(model_type)
 
 
 def _is_size(value: object, least: int) -> TypeGuard[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.audio import AUDIO_WRAPPERS, gemma3n_audio, gemma3n_embedder, gemma4_audio, phi4_audio
 from roofcast.modelspec.errors import UnknownArchitectureError
@@ -16,7 +16,6 @@ from roofcast.modelspec.towers import (
     LARGEST,
     Block,
     Reader,
-    Tower,
     TowerClass,
     attention,
     encoder_layer,
@@ -38,6 +37,9 @@ from roofcast.modelspec.vision_slots import (
     square_patches,
     width_of,
 )
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.tower import Tower
 
 # Source of all defaults: the vision classes' configuration_*.py in transformers 5.24.
 # the class takes no notice of the block's model_type; these are published

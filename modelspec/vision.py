@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
     Reader,
-    Tower,
     TowerClass,
     attention,
     encoder_layer,

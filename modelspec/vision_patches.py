@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Reader,
-    Tower,
     TowerClass,
     attention,
     feed_forward,

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.strictjson import kind_of, quoted
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
     Reader,
-    Tower,
     TowerClass,
     attention,
     encoder_layer,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from roofcast.modelspec import families, keys, kinds
+from roofcast.modelspec import keys, kinds
+from roofcast.modelspec.families import all_families
 from roofcast.modelspec.family import Family
 from roofcast.modelspec.kinds import KINDS, Kind
 from roofcast.modelspec.spec import build_spec
@@ -23,14 +24,16 @@ RETNET = {
 def example(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the example's blocks as if they stood in the package."""
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    rows = {name: dict(getattr(module, name)) for module, name in ((kinds, "KINDS"), (families, "FAMILIES"))}
+    rows: dict[str, dict[str, Any]] = {"KINDS": dict(KINDS), "FAMILIES": dict(all_families())}
     scope: dict[str, Any] = {"__name__": __name__, "Kind": Kind, "Family": Family, "_LINEAR": frozenset({"linear"})}
     scope |= {"KINDS": rows["KINDS"], "MIXED_FAMILIES": rows["FAMILIES"]}
     for block in blocks:
         exec(block, scope)  # noqa: S102 - our own document
     monkeypatch.setattr(kinds, "KINDS", rows["KINDS"])
-    monkeypatch.setattr("roofcast.modelspec.config.FAMILIES", rows["FAMILIES"])
-    monkeypatch.setattr("roofcast.modelspec.keys.UNDERSTOOD", keys.UNDERSTOOD | {"retention_heads", "retention_value_width"})
+    monkeypatch.setattr("roofcast.modelspec.config.find_family", rows["FAMILIES"].get)
+    monkeypatch.setattr(
+        "roofcast.modelspec.keys.UNDERSTOOD", keys.UNDERSTOOD | {"retention_heads", "retention_value_width"}
+    )
 
 
 def test_the_worked_example_answers(monkeypatch: pytest.MonkeyPatch) -> None:

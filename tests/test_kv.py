@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from roofcast.calculators.kv import KvModel, contexts_of, kv_model
+from roofcast.calculators.kv import KvModel, kv_model
+from roofcast.calculators.remarks import contexts_of
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.weights import Tensor, collect, summarise
 from tests.checkpoints import (

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UnknownArchitectureError
-from roofcast.modelspec.towers import Reader, find_wrapper
+from roofcast.modelspec.tower import find_wrapper
 from roofcast.modelspec.towers_more import MORE_WRAPPERS
 from roofcast.modelspec.vision_slots import TOWERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from roofcast.modelspec.towers import Reader
 
 REFERENCE: Final = json.loads((Path(__file__).parent / "fixtures" / "reference_towers.json").read_text())["models"]
 WRAPPERS: Final = [row for row in REFERENCE if "hidden" in row]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UnknownArchitectureError
-from roofcast.modelspec.towers import find_wrapper
+from roofcast.modelspec.tower import find_wrapper
 from roofcast.modelspec.vision import VISION_WRAPPERS
 
 if TYPE_CHECKING:

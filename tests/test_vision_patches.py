@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.towers import find_wrapper
+from roofcast.modelspec.tower import find_wrapper
 from tests.model_configs import is_one_line
 
 # the published block: 28 layers of 2048 with 32 heads of 64, 8 of keys and values

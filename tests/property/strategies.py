@@ -23,7 +23,7 @@ from roofcast.modelspec.shared import SharedAttention, SharedFeedForward
 from roofcast.modelspec.spec import ModelSpec
 from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
 from roofcast.modelspec.state import CACHE, FP32, MODEL, Kept
-from roofcast.modelspec.towers import Tower
+from roofcast.modelspec.tower import Tower
 from tests.model_configs import DEEPSEEK, FALCON, LLAMA, MISSING, QWEN_MOE
 
 if TYPE_CHECKING:

@@ -1,0 +1,106 @@
+"""What every command says of a model beside its numbers: assumptions, warnings, which count is which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+
+DEFAULT_CONTEXTS: Final = (4096, 32768)
+
+
+def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
+    """The contexts to answer for: those asked, else 4,096 and 32,768 as far as the model goes, and its maximum."""
+    if asked:
+        return tuple(dict.fromkeys(asked))
+    most = model.spec.max_context
+    return (*(c for c in DEFAULT_CONTEXTS if most is None or c < most), *([most] if most else []))
+
+
+def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] | None) -> Remarks:
+    """What was assumed of a model, whichever command asks; contexts asked beyond its maximum are warned of."""
+    parameters, weight = model.parameters, model.weight_bytes(weights)
+    problem = model.files_problem
+    given = (f"{model.name}: {line}" for line in model.spec.assumptions)
+    against = (f"{model.name}: {line}" for line in model.spec.warnings)
+    return remarks(
+        [_fallback(model, problem) if problem else None, *given, parameters.assumption, weight.assumption],
+        [
+            parameters.warning,
+            weight.warning,
+            *against,
+            _no_draft(model),
+            _no_encoder(model),
+            _beyond(model, contexts or ()),
+        ],
+        [_which_count(model), _drafting(model)],
+    )
+
+
+def _no_draft(model: Model) -> str | None:
+    """Where multi-token prediction was asked for and there is none."""
+    spec = model.spec
+    return f"{model.name} has no multi-token-prediction layers" if spec.drafting and not spec.draft else None
+
+
+def _no_encoder(model: Model) -> str | None:
+    """Where an encoder's tokens were given and no layer attends to one."""
+    mixers = (mixer for layer in model.spec.layers for mixer in layer.mixers)
+    if model.encoder_tokens is None or any(hasattr(mixer, "encoder_tokens") for mixer in mixers):
+        return None
+    return f"{model.name} has no layer that attends to an encoder or to images: --encoder-tokens changes nothing"
+
+
+def _drafting(model: Model) -> str | None:
+    """Which layers of multi-token prediction are counted."""
+    spec = model.spec
+    if not (spec.drafting and spec.draft):
+        return None
+    first, last = len(spec.layers), len(spec.active_layers) - 1
+    which = f"layers {first}-{last}" if last > first else f"layer {first}"
+    kinds = ", ".join(dict.fromkeys(layer.label for layer in spec.draft if layer.label)) or "no attention"
+    return (
+        f"{model.name}: multi-token prediction counts too (--mtp): {which} ({kinds}), "
+        f"{_billions(spec.draft_parameters)} parameters"
+    )
+
+
+def _beyond(model: Model, contexts: Sequence[int]) -> str | None:
+    most = model.spec.max_context
+    if most is None or max(contexts, default=0) <= most:
+        return None
+    return f"{model.name}: context {max(contexts):,} is beyond the {most:,} that its config allows"
+
+
+def _which_count(model: Model) -> str | None:
+    """Where files hold more than the decoder, both counts and which one the weights are."""
+    held, parameters = model.parameters_in_files, model.parameters.value
+    if held is None or parameters is None or held <= parameters:
+        return None
+    spec = model.spec
+    if spec.drafting:  # then both are counted
+        return None
+    second_head = spec.tied and held - parameters == spec.vocab * spec.hidden
+    if not (second_head or spec.mtp_layers):
+        return None
+    more = "a second copy of the tied head" if second_head else "multi-token prediction"
+    return (
+        f"{model.name}: weights are the {_billions(held)} parameters of the published files, {more} included; "
+        f"the decoder alone has {_billions(parameters)}"
+    )
+
+
+def _billions(parameters: float) -> str:
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e10 else f"{parameters / 1e9:.3f}B"  # noqa: PLR2004
+
+
+def _fallback(model: Model, problem: str) -> str:
+    """What was counted instead of headers that could not be read."""
+    instead = "from the Hub's summary" if model.files else "from its config"
+    return f"{model.name}: parameters and weights are counted {instead}: {problem}"
