@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from roofcast.modelspec.attention import GroupedAttention
-from roofcast.modelspec.blocks import LinearFeedForward, LinearMap
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.linear import LinearFeedForward, LinearMap
 from roofcast.modelspec.shared import SharedAttention
 from roofcast.modelspec.spec import build_spec
 from tests.model_configs import LLAMA, changed

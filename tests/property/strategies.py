@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import strategies as st
 
 from roofcast.modelspec.attention import GroupedAttention
-from roofcast.modelspec.blocks import LinearFeedForward, LinearMap
 from roofcast.modelspec.cca import ConvolutionalAttention
 from roofcast.modelspec.compressed import KINDS_BY_RATIO, CompressedAttention
 from roofcast.modelspec.cross import CrossAttention
@@ -17,6 +16,7 @@ from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.keys import INERT, UNDERSTOOD
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.layers import Layer
+from roofcast.modelspec.linear import LinearFeedForward, LinearMap
 from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
 from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
 from roofcast.modelspec.shared import SharedAttention, SharedFeedForward

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofcast.modelspec.blocks import LinearMap
 from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.ffn import FeedForward, MoeFeedForward
 from roofcast.modelspec.formats import FORMATS, Format
+from roofcast.modelspec.linear import LinearMap
 from roofcast.modelspec.shared import SharedFeedForward
 from roofcast.modelspec.work import causal_pairs, chunked_pairs, matmul_flops
 from tests.property.strategies import ATTENTION, FEED_FORWARD, SIZES, TOKENS, WINDOWS, full, grouped, moe
