@@ -18,9 +18,11 @@ from roofcast.modelspec.towers import (
     feed_forward,
     linear,
     norm,
+    pair,
     patch_embedding,
     read_block,
     top_block,
+    width_of,
 )
 from roofcast.modelspec.vision import qwen2_5_vl
 
@@ -128,7 +130,7 @@ def qwen3_asr(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     # the published files nest their towers in one block, those of the reference do not
     nested = config.get("thinker_config") is not None
     block = read_block(_thinker(config) if nested else config, AUDIO, QWEN3_ASR)
-    width, inner = _width(block, "d_model", "encoder_attention_heads"), block.size("encoder_ffn_dim")
+    width, inner = width_of(block, "d_model", "encoder_attention_heads"), block.size("encoder_ffn_dim")
     channels, bins = block.size("downsample_hidden_size"), block.size("num_mel_bins")
     for _ in range(3):  # each convolution halves the frequencies, rounded up
         bins = (bins + 1) // 2
@@ -156,7 +158,7 @@ def qwen2_5_omni(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 
 def whisper_encoder(block: Block) -> int:
     """Parameters of Whisper's encoder: two convolutions, learned positions, layers whose keys have no bias, a norm."""
-    width, inner = _width(block, "d_model", "encoder_attention_heads"), block.size("encoder_ffn_dim")
+    width, inner = width_of(block, "d_model", "encoder_attention_heads"), block.size("encoder_ffn_dim")
     stem = patch_embedding(block.size("num_mel_bins"), width, (3,)) + patch_embedding(width, width, (3,))
     layer = attention(width, width, width) - width + feed_forward(width, inner) + 2 * norm(width)
     positions = block.size("max_source_positions") * width
@@ -173,7 +175,7 @@ def gemma4_audio(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     stem = patch_embedding(1, first, (3, 3), bias=False) + patch_embedding(first, second, (3, 3), bias=False)
     # channels stand in for frequencies: there are as many mel bins, and the convolutions quarter them
     stem += first + second + linear(first // 4 * second, width, bias=False)
-    layer = _conformer(width, _width(block, heads="num_attention_heads"), block.size("conv_kernel_size"))
+    layer = _conformer(width, width_of(block), block.size("conv_kernel_size"))
     layer += width // block.size("num_attention_heads")
     tower = stem + block.size("num_hidden_layers", 0) * layer + linear(width, out)
     return _pair(tower, linear(out, hidden, bias=False))
@@ -182,7 +184,7 @@ def gemma4_audio(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 def gemma3n_audio(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Gemma 3n's audio tower, a conformer, and its embedder: a small vocabulary, two norms, a matrix."""
     block = read_block(config, AUDIO, GEMMA3N_AUDIO)
-    width = _width(block, heads="conf_num_attention_heads")
+    width = width_of(block, heads="conf_num_attention_heads")
     layer = _conformer(width, width, block.size("conf_conv_kernel_size"))
     layer += width // block.size("conf_num_attention_heads")
     tower = _gemma3n_stem(block, width) + block.size("conf_num_hidden_layers", 0) * layer
@@ -221,14 +223,7 @@ AUDIO_WRAPPERS: Final[dict[str, Reader]] = {
 
 
 def _pair(tower: int, projector: int) -> tuple[Tower, ...]:
-    return Tower("audio", tower), Tower("audio projector", projector)
-
-
-def _width(block: Block, key: str = "hidden_size", heads: str = "num_attention_heads") -> int:
-    width = block.size(key)
-    if width % block.size(heads):
-        raise block.wrong(key, f"a multiple of {block.where(heads)}, {block.size(heads)}")
-    return width
+    return pair(tower, projector, "audio")
 
 
 def _thinker(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -265,7 +260,7 @@ def _areas(block: Block, key: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _phi4_layer(block: Block) -> int:
-    width, inner = _width(block), block.size("intermediate_size")
+    width, inner = width_of(block), block.size("intermediate_size")
     outer, deep = block.size("ext_pw_out_channel"), width * block.size("depthwise_multiplier")
     # gate and up are one matrix; two feed-forwards, each with its norm
     mlps = 2 * (linear(width, 2 * inner) + linear(inner, width) + norm(width))

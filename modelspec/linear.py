@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from roofcast.modelspec.state import Keyless
+
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
     from roofcast.modelspec.plan import Slot
@@ -12,13 +14,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearMap:
+class LinearMap(Keyless):
     """One matrix in the place of attention: it mixes no tokens and keeps nothing of them."""
 
     label: ClassVar[str] = "linear map"
     query_heads: ClassVar[int] = 0
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def state(self) -> tuple[Kept, ...]:

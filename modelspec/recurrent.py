@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError
-from roofcast.modelspec.state import FP32, MODEL, Kept, fixed
+from roofcast.modelspec.state import FP32, MODEL, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
@@ -19,7 +19,7 @@ LARGEST_FACTOR: Final = 1024  # of a width over the hidden size; beyond is a sli
 
 
 @dataclass(frozen=True, slots=True)
-class GatedDeltaNet:
+class GatedDeltaNet(Keyless):
     """Gated DeltaNet: a decayed matrix a value head, corrected by the delta rule, behind a short convolution.
 
     Args:
@@ -37,8 +37,6 @@ class GatedDeltaNet:
     state_format: str = FP32
 
     label: ClassVar[str] = "Gated DeltaNet"
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def query_heads(self) -> int:
@@ -115,7 +113,7 @@ class GatedDeltaNet:
 
 
 @dataclass(frozen=True, slots=True)
-class KimiDelta:
+class KimiDelta(Keyless):
     """Kimi delta attention (KDA): Gated DeltaNet whose decay differs a channel, with Q, K and V of as many heads.
 
     Args:
@@ -133,8 +131,6 @@ class KimiDelta:
     state_format: str = FP32
 
     label: ClassVar[str] = "KDA"
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def query_heads(self) -> int:
@@ -218,7 +214,7 @@ class KimiDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class LightningAttention:
+class LightningAttention(Keyless):
     """Lightning attention: a decayed sum of k v^T a head, with a norm and a gate on the output.
 
     Args:
@@ -231,8 +227,6 @@ class LightningAttention:
     state_format: str = MODEL
 
     label: ClassVar[str] = "lightning"
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def query_heads(self) -> int:
@@ -288,7 +282,7 @@ class LightningAttention:
 
 
 @dataclass(frozen=True, slots=True)
-class MLstm:
+class MLstm(Keyless):
     """The mLSTM of xLSTM: a matrix, a normaliser and a running maximum a head, behind exponential gates.
 
     Args:
@@ -305,8 +299,6 @@ class MLstm:
     state_format: str = FP32
 
     label: ClassVar[str] = "mLSTM"
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def query_heads(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
-from roofcast.modelspec.state import FP32, Kept, fixed
+from roofcast.modelspec.state import FP32, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
@@ -20,7 +20,7 @@ WIDE_RANKS: Final = 4096  # the hidden size at which generation 6 doubles its ra
 
 
 @dataclass(frozen=True, slots=True)
-class Rwkv:
+class Rwkv(Keyless):
     """RWKV time mixing: a decayed sum of k v^T a head, or of numbers a channel in generation 4.
 
     Args:
@@ -38,8 +38,6 @@ class Rwkv:
     state_format: str = FP32
 
     label: ClassVar[str] = "RWKV"
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def heads(self) -> int:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from roofcast.modelspec.errors import MalformedModelError
-from roofcast.modelspec.state import FP32, Kept, fixed
+from roofcast.modelspec.state import FP32, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
 
 
 @dataclass(frozen=True, slots=True)
-class Mamba1:
+class Mamba1(Keyless):
     """Mamba-1: a selective state space of its own for every channel.
 
     Args:
@@ -41,8 +41,6 @@ class Mamba1:
 
     label: ClassVar[str] = "Mamba-1"
     query_heads: ClassVar[int] = 0
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def state(self) -> tuple[Kept, ...]:
@@ -112,7 +110,7 @@ class Mamba1:
 
 
 @dataclass(frozen=True, slots=True)
-class Mamba2:
+class Mamba2(Keyless):
     """Mamba-2: a state matrix a head under one decay, with B and C shared by groups of heads.
 
     Args:
@@ -137,8 +135,6 @@ class Mamba2:
     state_format: str = FP32
 
     label: ClassVar[str] = "Mamba-2"
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def query_heads(self) -> int:
@@ -259,7 +255,7 @@ def _decided(config: Config, trait: str, keys: tuple[str, ...], *, default: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ShortConvolution:
+class ShortConvolution(Keyless):
     """A gated convolution over a few tokens, in the place of attention.
 
     Args:
@@ -274,8 +270,6 @@ class ShortConvolution:
 
     label: ClassVar[str] = "short conv"
     query_heads: ClassVar[int] = 0
-    published_kv_heads: ClassVar[int] = 0
-    window: ClassVar[int | None] = None
 
     @property
     def state(self) -> tuple[Kept, ...]:

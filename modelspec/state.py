@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 # formats a part may be kept in: the cache's (`--kv`), the activations' (the model's dtype), or fp32 whatever these are
 CACHE: Final = "cache"
@@ -70,3 +70,11 @@ def per_token(heads: int, width: int, window: int | None = None, per: int = 1) -
 def fixed(heads: int, width: int, format: str = MODEL) -> Kept:  # noqa: A002 - the field's name
     """A part that is there whole from the first token on: a recurrent or convolution state."""
     return Kept(heads, width, fixed=True, format=format)
+
+
+class Keyless:
+    """What kinds without keys and values have in common: no KV heads, and no window."""
+
+    __slots__ = ()
+    published_kv_heads: ClassVar[int] = 0
+    window: ClassVar[int | None] = None

@@ -226,6 +226,23 @@ def encoder_layer(width: int, inner: int, *, gated: bool = False, rms: bool = Fa
     return attention(width, width, width) + feed_forward(width, inner, gated=gated) + 2 * norm(width, bias=not rms)
 
 
+def pair(tower: int, projector: int, name: str = "vision") -> tuple[Tower, ...]:
+    """A tower of that name and its projector."""
+    return Tower(name, tower), Tower(f"{name} projector", projector)
+
+
+def width_of(block: Block, key: str = "hidden_size", heads: str = "num_attention_heads") -> int:
+    """A tower's width; heads cost no parameters of their own, but a width that they do not divide is no tower.
+
+    Raises:
+        MalformedModelError: the heads do not divide it.
+    """
+    width = block.size(key)
+    if width % block.size(heads):
+        raise block.wrong(key, f"a multiple of {block.where(heads)}, {block.size(heads)}")
+    return width
+
+
 def patch_embedding(channels: int, width: int, kernel: tuple[int, ...], *, bias: bool = True) -> int:
     """Parameters of the convolution that makes one vector of a patch: channels * kernel area * width, and a bias.
 

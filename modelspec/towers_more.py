@@ -22,9 +22,11 @@ from roofcast.modelspec.towers import (
     feed_forward,
     linear,
     norm,
+    pair,
     patch_embedding,
     read_block,
     top_block,
+    width_of,
 )
 from roofcast.modelspec.vision_slots import (
     BASE,
@@ -32,10 +34,8 @@ from roofcast.modelspec.vision_slots import (
     VISION,
     grid,
     layers,
-    pair,
     siglip,
     square_patches,
-    width_of,
 )
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def mllama(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     [836288019, 31461376]
     """
     block = read_block(config, VISION, MLLAMA)
-    width, positions = width_of(block, "attention_heads"), grid(block) + 1
+    width, positions = width_of(block, heads="attention_heads"), grid(block) + 1
     shapes = block.values["supported_aspect_ratios"]
     if shapes is not None and not isinstance(shapes, (list, tuple)):
         raise block.wrong("supported_aspect_ratios", "a list of pairs")

@@ -6,9 +6,8 @@ Counts and class defaults were checked against the reference implementation (tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
     Reader,
@@ -18,10 +17,15 @@ from roofcast.modelspec.towers import (
     feed_forward,
     linear,
     norm,
+    pair,
     patch_embedding,
     read_block,
     top_block,
+    width_of,
 )
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.tower import Tower
 
 VISION: Final = "vision_config"
 _DEPTH: Final = {"num_hidden_layers": "depth", "num_attention_heads": "num_heads"}
@@ -176,19 +180,19 @@ def qwen2_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     [631183360, 44575744]
     """
     block = read_block(config, VISION, QWEN2_VL)
-    width = _width(block, "embed_dim")
+    width = width_of(block, "embed_dim", heads="num_heads")
     layer = encoder_layer(width, width * block.size("mlp_ratio"))
     tower = _video_patches(block, width, bias=False) + block.size("depth", 0) * layer
-    return _pair(tower, _merger(block, width, block.size("hidden_size")) + norm(width))
+    return pair(tower, _merger(block, width, block.size("hidden_size")) + norm(width))
 
 
 def qwen2_5_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """Qwen2.5-VL: RMS-normed blocks with a gated feed-forward that has biases."""
     block = read_block(config, VISION, QWEN2_5_VL)
-    width = _width(block)
+    width = width_of(block, heads="num_heads")
     layer = encoder_layer(width, block.size("intermediate_size"), gated=True, rms=True)
     tower = _video_patches(block, width, bias=False) + block.size("depth", 0) * layer
-    return _pair(tower, _merger(block, width, block.size("out_hidden_size")) + norm(width, bias=False))
+    return pair(tower, _merger(block, width, block.size("out_hidden_size")) + norm(width, bias=False))
 
 
 def qwen3_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
@@ -197,72 +201,72 @@ def qwen3_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     tower, projector = _qwen3(block)
     merged = block.size("hidden_size") * block.size("spatial_merge_size") ** 2
     deep = _merger(block, block.size("hidden_size"), block.size("out_hidden_size")) + norm(merged)
-    return _pair(tower, projector + len(block.indexes("deepstack_visual_indexes")) * deep)
+    return pair(tower, projector + len(block.indexes("deepstack_visual_indexes")) * deep)
 
 
 def qwen3_5(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """Qwen3.5 and 3.6: the tower of Qwen3-VL without deepstack."""
-    return _pair(*_qwen3(read_block(config, VISION, QWEN3_5)))
+    return pair(*_qwen3(read_block(config, VISION, QWEN3_5)))
 
 
 def glm4v(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """GLM-4.1V, 4.5V and 4.6V: `intermediate_size` is the merger's; the blocks' feed-forward is `out_hidden_size`."""
     block = read_block(config, VISION, GLM4V)
-    width, out = _width(block), block.size("out_hidden_size")
+    width, out = width_of(block, heads="num_heads"), block.size("out_hidden_size")
     heads = attention(width, width, width, bias=block.flag("attention_bias"), output_bias=False)
     layer = heads + feed_forward(width, out, gated=True, bias=False) + 2 * norm(width, bias=False)
     positions = _grid(block) * width
     tower = _video_patches(block, width) + positions + block.size("depth", 0) * layer + 2 * norm(width, bias=False)
-    return _pair(tower, _glm_merger(block, block.size("intermediate_size")))
+    return pair(tower, _glm_merger(block, block.size("intermediate_size")))
 
 
 def glm_ocr(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """GLM-OCR: query and key norms a head, no positions; its merger is `out_hidden_size * in_channels` wide."""
     block = read_block(config, VISION, GLM_OCR)
-    width, bias = _width(block), block.flag("attention_bias")
+    width, bias = width_of(block, heads="num_heads"), block.flag("attention_bias")
     heads = attention(width, width, width, bias=bias) + 2 * norm(width // block.size("num_heads"), bias=False)
     mlp = feed_forward(width, block.size("intermediate_size"), gated=True, bias=bias)
     layer = heads + mlp + 2 * norm(width, bias=False)
     tower = _video_patches(block, width) + block.size("depth", 0) * layer + norm(width, bias=False)
-    return _pair(tower, _glm_merger(block, block.size("out_hidden_size") * block.size("in_channels")))
+    return pair(tower, _glm_merger(block, block.size("out_hidden_size") * block.size("in_channels")))
 
 
 def kimi_k25(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Kimi-K2.5 to K2.7: learned positions in space (those in time are computed), a patch merger to the text width."""
     block = read_block(config, VISION, KIMI_K25)
     top = top_block(config, {"projection_hidden_size": block.size("mm_hidden_size")})
-    width, patch = _width(block, heads="num_attention_heads"), block.size("patch_size")
+    width, patch = width_of(block), block.size("patch_size")
     positions = block.size("pos_emb_height") * block.size("pos_emb_width") * width
     layers = block.size("num_hidden_layers", 0) * encoder_layer(width, block.size("intermediate_size"))
     tower = patch_embedding(3, width, (patch, patch)) + positions + layers + norm(width)
     high, wide = block.sizes("merge_kernel_size", 2)
     merged = width * high * wide
     projector = norm(top.size("projection_hidden_size")) + linear(merged, merged) + linear(merged, hidden)
-    return _pair(tower, projector)
+    return pair(tower, projector)
 
 
 def minimax_m3_vl(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """MiniMax-M3: a CLIP-like tower with rotary positions; patches are projected, then merged by a second MLP."""
     block = read_block(config, VISION, MINIMAX_M3)
     inner = top_block(config, {"projector_hidden_size": 6144}).size("projector_hidden_size")
-    width = _width(block, heads="num_attention_heads")
+    width = width_of(block)
     layers = block.size("num_hidden_layers", 0) * encoder_layer(width, block.size("intermediate_size"))
     tower = _video_patches(block, width, channels="num_channels", bias=False) + norm(width) + layers
     merged = hidden * block.size("spatial_merge_size") ** 2
-    return _pair(tower, sum(linear(inputs, inner) + linear(inner, hidden) for inputs in (width, merged)))
+    return pair(tower, sum(linear(inputs, inner) + linear(inner, hidden) for inputs in (width, merged)))
 
 
 def step3p7(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Step-3.7: layers with two learned scales, then two 3x3 convolutions that double the width each."""
     block = read_block(config, VISION, STEP3P7)
-    width, patch = _width(block, heads="num_attention_heads"), block.size("patch_size")
+    width, patch = width_of(block), block.size("patch_size")
     inner = int(width * block.number("mlp_ratio"))
     layers = block.size("num_hidden_layers", 0) * (encoder_layer(width, inner) + 2 * width)
     patches = patch_embedding(block.size("num_channels"), width, (patch, patch), bias=False)
     downsamplers = patch_embedding(width, 2 * width, (3, 3)) + patch_embedding(2 * width, 4 * width, (3, 3))
     tower = patches + _grid(block) * width + norm(width) + layers + downsamplers
     bias = top_block(config, {"projector_bias": False}).flag("projector_bias")
-    return _pair(tower, linear(4 * width, hidden, bias=bias))
+    return pair(tower, linear(4 * width, hidden, bias=bias))
 
 
 def lfm2_vl(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
@@ -280,12 +284,12 @@ def lfm2_vl(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     merged = block.size("hidden_size") * top.size("downsample_factor") ** 2
     inner, bias = top.size("projector_hidden_size"), top.flag("projector_bias")
     projector = linear(merged, inner, bias=bias) + linear(inner, hidden, bias=bias)
-    return _pair(siglip2(block), projector + norm(merged) * top.flag("projector_use_layernorm"))
+    return pair(siglip2(block), projector + norm(merged) * top.flag("projector_use_layernorm"))
 
 
 def siglip2(block: Block) -> int:
     """Parameters of a SigLIP2 vision tower: learned positions, and a pooling head where the block asks for one."""
-    width, inner = _width(block, heads="num_attention_heads"), block.size("intermediate_size")
+    width, inner = width_of(block), block.size("intermediate_size")
     patches = patch_embedding(block.size("num_channels"), width, (block.size("patch_size"),) * 2)
     positions = block.size("num_patches") * width
     layers = block.size("num_hidden_layers", 0) * encoder_layer(width, inner)
@@ -297,7 +301,7 @@ def siglip2(block: Block) -> int:
 def minicpmv4_6(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """MiniCPM-V 4.6: a SigLIP tower with a window merger inside, then `merger_times` mergers of 2x2 patches."""
     block = read_block(config, VISION, MINICPMV4_6)
-    width, inner = _width(block, heads="num_attention_heads"), block.size("intermediate_size")
+    width, inner = width_of(block), block.size("intermediate_size")
     patches = patch_embedding(block.size("num_channels"), width, (block.size("patch_size"),) * 2)
     layers = block.size("num_hidden_layers", 0) * encoder_layer(width, inner)
     high, wide = block.sizes("window_kernel_size", 2)
@@ -307,19 +311,19 @@ def minicpmv4_6(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     tower = patches + _grid(block) * width + layers + norm(width) + merger
     times = top_block(config, {"merger_times": 1}).size("merger_times")
     shrink = norm(4 * width) + linear(4 * width, 4 * width)
-    return _pair(tower, times * shrink + (times - 1) * linear(4 * width, width) + linear(4 * width, hidden))
+    return pair(tower, times * shrink + (times - 1) * linear(4 * width, width) + linear(4 * width, hidden))
 
 
 def ernie4_5_vl(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """ERNIE-4.5-VL: a resampler that merges patches in space, then frames in time, before the text width."""
     block = read_block(config, VISION, ERNIE4_5_VL)
-    width, patch = _width(block), block.size("patch_size")
+    width, patch = width_of(block, heads="num_heads"), block.size("patch_size")
     layers = block.size("depth", 0) * encoder_layer(width, block.size("intermediate_size"))
     patches = patch_embedding(block.size("in_channels"), width, (patch, patch), bias=False)
     space = width * block.size("spatial_merge_size") ** 2
     time = space * block.size("temporal_merge_size")
     merges = sum(linear(inputs, space) + linear(space, space) + norm(space) for inputs in (space, time))
-    return _pair(patches + layers + norm(width), merges + linear(space, hidden) + norm(hidden, bias=False))
+    return pair(patches + layers + norm(width), merges + linear(space, hidden) + norm(hidden, bias=False))
 
 
 VISION_WRAPPERS: Final[dict[str, Reader]] = {
@@ -342,18 +346,6 @@ VISION_WRAPPERS: Final[dict[str, Reader]] = {
 }
 
 
-def _pair(tower: int, projector: int) -> tuple[Tower, ...]:
-    return Tower("vision", tower), Tower("vision projector", projector)
-
-
-def _width(block: Block, key: str = "hidden_size", heads: str = "num_heads") -> int:
-    # heads cost no parameters of their own, but a width that they do not divide is no tower
-    width = block.size(key)
-    if width % block.size(heads):
-        raise block.wrong(key, f"a multiple of {block.where(heads)}, {block.size(heads)}")
-    return width
-
-
 def _video_patches(block: Block, width: int, *, channels: str = "in_channels", bias: bool = True) -> int:
     patch = block.size("patch_size")
     return patch_embedding(block.size(channels), width, (block.size("temporal_patch_size"), patch, patch), bias=bias)
@@ -371,7 +363,7 @@ def _merger(block: Block, width: int, out: int) -> int:
 
 
 def _qwen3(block: Block) -> tuple[int, int]:
-    width = _width(block)
+    width = width_of(block, heads="num_heads")
     layers = block.size("depth", 0) * encoder_layer(width, block.size("intermediate_size"))
     tower = _video_patches(block, width) + block.size("num_position_embeddings") * width + layers
     return tower, _merger(block, width, block.size("out_hidden_size")) + norm(width)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.strictjson import kind_of, quoted
-from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
     Reader,
@@ -21,10 +20,15 @@ from roofcast.modelspec.towers import (
     feed_forward,
     linear,
     norm,
+    pair,
     patch_embedding,
     read_block,
     top_block,
+    width_of,
 )
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.tower import Tower
 
 VISION: Final = "vision_config"
 BASE: Final = {
@@ -206,23 +210,6 @@ SLOT_WRAPPERS: Final[dict[str, Reader]] = {
     "mistral3": mistral3,
     "paligemma": paligemma,
 }
-
-
-def pair(tower: int, projector: int) -> tuple[Tower, ...]:
-    """A vision tower and its projector."""
-    return Tower("vision", tower), Tower("vision projector", projector)
-
-
-def width_of(block: Block, heads: str = "num_attention_heads") -> int:
-    """The tower's width, which its heads must divide: they cost no parameters, but else it is no tower.
-
-    Raises:
-        MalformedModelError: the heads do not divide it.
-    """
-    width = block.size("hidden_size")
-    if width % block.size(heads):
-        raise block.wrong("hidden_size", f"a multiple of {block.where(heads)}, {block.size(heads)}")
-    return width
 
 
 def square_patches(block: Block, width: int, *, bias: bool = True) -> int:

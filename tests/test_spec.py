@@ -10,7 +10,8 @@ import pytest
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.families import all_families
 from roofcast.modelspec.known import find_known
-from roofcast.modelspec.spec import NORMS, ModelSpec, build_spec
+from roofcast.modelspec.layers import NORMS
+from roofcast.modelspec.spec import ModelSpec, build_spec
 from tests.hand_counts import BY_HAND
 from tests.model_configs import DEEPSEEK, LLAMA, MISSING, QWEN_MOE, changed, published
 from tests.model_configs import refusal as refused

@@ -51,7 +51,7 @@ def test_gemma_by_hand() -> None:
 
 def test_published_totals() -> None:
     """What the reference implementation counts beside the text models of EXAONE-4.5-33B and Gemma-4-12B."""
-    unified = {"vision_config": {}, "audio_config": {}}
+    unified: dict[str, Any] = {"vision_config": {}, "audio_config": {}}
 
     assert sum(towers("exaone4_5", {"vision_config": EXAONE}, 5120).values()) == 1_286_482_944
     assert sum(towers("gemma4_unified", unified, 3840).values()) == 52_379_904
