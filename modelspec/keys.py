@@ -208,8 +208,8 @@ def not_understood(config: Mapping[str, Any], *, known_class: bool) -> tuple[str
     Of a known model class every other key is one that class ignores, so only words that shape memory or work
     count; of an unknown class every key counts that is neither understood nor known to be harmless.
 
-    >>> not_understood({"hidden_size": 8, "mamba_d_state": 16, "my_note": 1}, known_class=True)
-    ('mamba_d_state',)
+    >>> not_understood({"hidden_size": 8, "mamba_d_novel": 16, "my_note": 1}, known_class=True)
+    ('mamba_d_novel',)
     >>> not_understood({"hidden_size": 8, "my_note": 1}, known_class=False)
     ('my_note',)
     """
