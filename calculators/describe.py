@@ -16,7 +16,7 @@ from roofcast.calculators.cache import (
     window_bytes,
 )
 from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
-from roofcast.calculators.kv import page_note
+from roofcast.calculators.kv import OWN_WINDOWS, page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 from roofcast.calculators.remarks import contexts_of, model_remarks
 from roofcast.modelspec.latent import LatentAttention
@@ -160,9 +160,10 @@ def describe(
         experts=experts_of(model, weights, batches),
     )
     note = page_note(
-        windows=bool(result.window_bytes),
+        windows=bool(result.window_bytes) and not OWN_WINDOWS.intersection(spec.attention_label.split("+")),
         states=(result.page_tokens or PAGE) > PAGE,
         more=result.reserved_bytes != result.cache_bytes,
+        pages=result.page_tokens is not None,
     )
     return result, model_remarks(model, weights, contexts) + remarks(notes=[note])
 
@@ -187,7 +188,7 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
         ("cache_as_gqa_groups", gqa_groups(spec), "config"),
         ("parameters", counted, parameters.provenance),
         ("active_parameters", model.active_parameters, parameters.provenance),
-        ("active_non_embedding_parameters", spec.non_embedding_parameters, "config"),
+        ("active_non_embedding_parameters", None if spec.uncounted else spec.non_embedding_parameters, "config"),
         ("parameters_in_files", held, "header"),
         ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),
     ]
@@ -199,13 +200,13 @@ def _towers(spec: ModelSpec) -> str | None:
     """What stands beside the decoder, None where nothing does."""
     if spec.unknown_towers:
         return "not known"
-    return ", ".join(tower.name for tower in spec.towers) or None
+    return ", ".join(tower.name for tower in spec.towers if not tower.name.endswith(" projector")) or None
 
 
 def gqa_groups(spec: ModelSpec) -> float | None:
-    """Groups of a GQA with equal heads that would cache as much as MLA: (d_c + d_rope) / (2 d_v). [-]
+    """Groups of a GQA with equal heads that would cache as much as MLA: (d_c + d_rope + d_index) / (2 d_v). [-]
 
-    None where the first attention is no MLA.
+    Of the first attention, its sparse index included where it has one; None where that is no MLA.
 
     Source: DeepSeek-V2, arXiv:2405.04434, table 1.
 
@@ -214,7 +215,9 @@ def gqa_groups(spec: ModelSpec) -> float | None:
     2.25
     """
     lead = spec.lead_mixer
-    return lead.elements_per_token / (2 * lead.value_head_dim) if isinstance(lead, LatentAttention) else None
+    if not isinstance(lead, LatentAttention):
+        return None
+    return sum(part.elements for part in lead.state) / (2 * lead.value_head_dim)
 
 
 def _runs(spec: ModelSpec, kv: Format) -> list[LayerRun]:

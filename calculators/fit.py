@@ -177,7 +177,14 @@ def fit(
         requirements=[],
         provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": "config"},
     )
-    return result, model_remarks(model, weights, contexts) + _shard_remarks(model, machine)
+    beside = remarks(warnings=[_encoder_left_out(model)])
+    return result, model_remarks(model, weights, contexts) + _shard_remarks(model, machine) + beside
+
+
+def _encoder_left_out(model: Model) -> str | None:
+    """The work of an encoder is not in the FLOP of a prompt, which are the decoder's."""
+    names = [tower.name for tower in model.spec.towers if tower.name == "encoder"]
+    return f"{model.name}: prefill FLOP are the decoder's; those of its encoder are not in them" if names else None
 
 
 def shares(spec: ModelSpec) -> tuple[int, ...]:

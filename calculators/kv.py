@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+
+OWN_WINDOWS: Final = frozenset({"CSA", "HCA", "SWA"})  # kinds whose window is theirs, and not a layer's
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,12 @@ class KvResult:
 def table_notes(rows: Sequence[KvModel]) -> Remarks:
     """How the numbers of several rows are meant: where weights are from, how windows, MLA and pages read."""
     names = [row.model for row in rows if row.provenance.get("weight_bytes") == "config"]
-    windows = any(row.window_bytes for row in rows)
+    windows = any(row.window_bytes and not OWN_WINDOWS.intersection(row.attention.split("+")) for row in rows)
     return remarks(
         notes=[
             f"weights counted from the config, not read from files: {', '.join(names)}" if names else None,
             "KiB/token is the part that grows without end; layers with a window stop at the window's cap"
-            if windows
+            if any(row.window_bytes for row in rows)
             else None,
             "MLA keeps one latent a token for all heads; its q/kv are the heads it expands to"
             if any("MLA" in row.attention for row in rows)
@@ -85,15 +87,16 @@ def table_notes(rows: Sequence[KvModel]) -> Remarks:
                 windows=windows,
                 states=any((row.page_tokens or PAGE) > PAGE for row in rows),
                 more=any(row.reserved_bytes != row.cache_bytes for row in rows),
+                pages=any(row.page_tokens for row in rows),
             ),
         ]
     )
 
 
-def page_note(*, windows: bool, states: bool, more: bool) -> str:
-    """What the reserved bytes are those of."""
+def page_note(*, windows: bool, states: bool, more: bool, pages: bool) -> str:
+    """What the reserved bytes are those of; nothing where nothing is held in pages."""
     if not more:
-        return f"an engine with pages of {PAGE} tokens reserves just as much at these contexts"
+        return f"an engine with pages of {PAGE} tokens reserves just as much at these contexts" if pages else ""
     parts = [
         f"reserved: whole pages of {PAGE} tokens",
         "pages grown until one holds a recurrent layer's state" if states else "",

@@ -28,12 +28,19 @@ class Held:
     Args:
         token: of keys and values, a token: windows and compression change only what is kept ideally. [B]
         state: of what does not grow with tokens: recurrences, convolutions, tokens that wait. [B]
+        capped: tokens at most and bytes of each, of windows that are part of the kind and not of a layer.
         encoder_tokens: whose keys and values they are, where they are an encoder's and not the sequence's. [token]
     """
 
     token: float
     state: float
+    capped: tuple[tuple[int, float], ...] = ()
     encoder_tokens: int | None = None
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it is state alone, which takes a page of its own."""
+        return self.state > 0 and not self.token and not self.capped
 
 
 def page_tokens(spec: ModelSpec, kv: Format, tp: int = 1) -> int | None:
@@ -63,7 +70,8 @@ def reserved_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> fl
 
     Every layer with keys and values holds whole pages of B tokens (`page_tokens`) for all T tokens, behind a window
     too; every recurrent layer takes one page, its state padded to B a, or its state alone where no layer keeps keys
-    and values. An encoder's keys and values take whole pages of its tokens. Never less than `cache_bytes`.
+    and values. An encoder's keys and values take whole pages of its tokens. The window inside compressed attention is
+    the kind's own and takes whole pages of no more than its tokens. Never less than `cache_bytes`.
 
     This is an engine that frees nothing behind a window: vLLM V1 with `--disable-hybrid-kv-cache-manager`. With its
     hybrid cache manager a window layer takes window - 1 + batched tokens, which depends on the engine's options, and
@@ -91,23 +99,29 @@ def reserved_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> fl
     total = 0.0
     for held, count in layers:
         tokens = context if held.encoder_tokens is None else held.encoder_tokens
-        pages = -(-tokens // page) * page * held.token if page else 0.0
-        state = (page * widest if page else held.state) if held.state else 0.0
+        pages = _pages(tokens, page) * held.token
+        pages += sum(_pages(min(tokens, cap), page) * size for cap, size in held.capped)
+        state = page * widest if page and held.recurrent else held.state
         total += count * (pages + state)
     return total
+
+
+def _pages(tokens: int, page: int | None) -> int:
+    """Tokens of the whole pages that hold so many."""
+    return -(-tokens // page) * page if page else 0
 
 
 def _page(layers: list[Held]) -> int | None:
     widest = _widest(layers)
     if not widest:
         return None
-    largest = max(held.state for held in layers)
+    largest = max((held.state for held in layers if held.recurrent), default=0.0)
     return PAGE * max(1, int(-(-largest // (PAGE * widest))))
 
 
 def _widest(layers: list[Held]) -> float:
     """Bytes of a token in the layer that keeps most; 0 where none keeps keys and values."""
-    return max((held.token for held in layers), default=0.0)
+    return max((held.token + sum(size for _, size in held.capped) for held in layers), default=0.0)
 
 
 def _layers(spec: ModelSpec, kv: Format, tp: int) -> list[tuple[Held, int]]:
@@ -121,7 +135,10 @@ def _held(mixer: Attention, kv: Format, tp: int) -> Held:
     parts = mixer.state
     if hasattr(mixer, "encoder_tokens"):  # cross attention
         tokens = mixer.encoder_tokens or 0
-        return Held(sum(entry_bytes(part, kv, tp) for part in parts) / max(tokens, 1), 0.0, tokens)
-    token = sum(entry_bytes(part, kv, tp) / part.per for part in parts if part.format == CACHE)
+        return Held(sum(entry_bytes(part, kv, tp) for part in parts) / max(tokens, 1), 0.0, encoder_tokens=tokens)
+    own_window = hasattr(mixer, "ratio")  # compressed attention: engines free behind its window, or do not have it
+    keys = [part for part in parts if part.format == CACHE]
+    capped = tuple((part.cap, entry_bytes(part, kv, tp)) for part in keys if own_window and part.cap)
+    token = sum(entry_bytes(part, kv, tp) / part.per for part in keys if not (own_window and part.cap))
     states = (part for part in parts if part.format != CACHE)
-    return Held(token, sum(part.entries(part.cap or 0) * entry_bytes(part, kv, tp) for part in states))
+    return Held(token, sum(part.entries(part.cap or 0) * entry_bytes(part, kv, tp) for part in states), capped)

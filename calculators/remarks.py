@@ -39,7 +39,7 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
             _no_encoder(model),
             _beyond(model, contexts or ()),
         ],
-        [_which_count(model), _drafting(model)],
+        [_which_count(model), _drafting(model), _mixed_heads(model)],
     )
 
 
@@ -55,6 +55,22 @@ def _no_encoder(model: Model) -> str | None:
     if model.encoder_tokens is None or any(hasattr(mixer, "encoder_tokens") for mixer in mixers):
         return None
     return f"{model.name} has no layer that attends to an encoder or to images: --encoder-tokens changes nothing"
+
+
+def _mixed_heads(model: Model) -> str | None:
+    """Where layers have other heads than those that the tables show."""
+    spec = model.spec
+    shown = spec.lead_mixer
+    if shown is None:
+        return None
+    pairs = dict.fromkeys(
+        (mixer.query_heads, mixer.published_kv_heads)
+        for layer in spec.layers
+        for mixer in layer.mixers
+        if mixer.published_kv_heads
+    )
+    others = [f"{query}/{kv}" for query, kv in pairs if (query, kv) != (shown.query_heads, shown.published_kv_heads)]
+    return f"{model.name}: other layers have q/kv heads {', '.join(others)}" if others else None
 
 
 def _drafting(model: Model) -> str | None:
@@ -84,15 +100,13 @@ def _which_count(model: Model) -> str | None:
     if held is None or parameters is None or held <= parameters:
         return None
     spec = model.spec
-    if spec.drafting:  # then both are counted
-        return None
     second_head = spec.tied and held - parameters == spec.vocab * spec.hidden
     if not (second_head or spec.mtp_layers):
         return None
     more = "a second copy of the tied head" if second_head else "multi-token prediction"
     return (
         f"{model.name}: weights are the {_billions(held)} parameters of the published files, {more} included; "
-        f"the decoder alone has {_billions(parameters)}"
+        f"{'with its draft layers the decoder' if spec.drafting else 'the decoder alone'} has {_billions(parameters)}"
     )
 
 

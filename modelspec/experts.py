@@ -113,11 +113,18 @@ def _double_where_shared(config: Config, width: int, layer: int | None) -> int:
     return width * (1 + wide)
 
 
+def _seven_halves(config: Config, width: int, layer: int | None) -> int:
+    """RWKV-5 and 6: as stated, else 3.5 times the residual's width, rounded down to 32. Source: arXiv:2404.05892."""
+    del layer
+    return width if config.value("intermediate") is not None else config.size("hidden") * 7 // 2 // 32 * 32
+
+
 WIDTHS: Final[Mapping[str, Callable[[Config, int, int | None], int]]] = {
     "adjusted": _adjusted,
     "factored": _factored,
     "double_where_shared": _double_where_shared,
     "shared_width": lambda config, _, __: config.size("shared_width"),  # Granite 4: without experts, the shared one
+    "seven_halves": _seven_halves,
 }
 
 

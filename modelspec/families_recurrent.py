@@ -48,6 +48,19 @@ _LIGHTNING: Final = Family(
 _ZAMBA: Final = Family(has=("mamba1", "shared_block"), layer_norms=1, tied=True)
 _KDA: Final = ("kv_lora_rank", "experts", "expert_width", "shared_experts")
 
+_RWKV: Final = Family(
+    has=("rwkv",),
+    norm="layer",
+    gated=False,
+    embedding_norm=True,
+    extras="rwkv",
+    ffn_ratio=4,
+    names={
+        "attention_hidden_size": ("attention_hidden_size", "hidden_size"),
+        "context": ("context_length", "max_position_embeddings"),
+    },
+    constants={"rwkv_generation": 4, "every_layer": ("linear",)},
+)
 RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     "bailing_hybrid": replace(
         _DEEPSEEK_V3,
@@ -184,18 +197,12 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     "qwen3_5_moe_text": _QWEN_DELTA_MOE,
     "qwen3_5_text": _QWEN_DELTA,
     "qwen3_next": _QWEN_DELTA_MOE,
-    "rwkv": Family(
-        has=("rwkv",),
-        norm="layer",
-        gated=False,
-        embedding_norm=True,
-        extras="rwkv",
-        ffn_ratio=4,
-        names={
-            "attention_hidden_size": ("attention_hidden_size", "hidden_size"),
-            "context": ("context_length", "max_position_embeddings"),
-        },
-        constants={"rwkv_generation": 4, "every_layer": ("linear",)},
+    "rwkv": _RWKV,
+    "rwkv5": replace(
+        _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 5, "every_layer": ("linear",)}
+    ),
+    "rwkv6": replace(
+        _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 6, "every_layer": ("linear",)}
     ),
     "xlstm": Family(
         has=("mlstm",),

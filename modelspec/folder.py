@@ -36,17 +36,24 @@ if TYPE_CHECKING:
 
 
 MAX_CONFIG: Final = 10_000_000  # [B]; the largest published ones are below 1 MB
+QUANTIZATION: Final = "hf_quant_config.json"  # where modelopt states what config.json does not
 MAX_INDEX: Final = 100_000_000  # [B]; a trillion parameters in 384 experts a layer take 15 MB
 
 
 def read_config(path: Path, where: str) -> dict[str, Any]:
-    """Return the object that a config.json holds.
+    """Return the object that a config.json holds, with the quantisation that a file beside it may state instead.
 
     Raises:
         MalformedModelError: it is no JSON object, or larger than 10 MB.
         UndeterminedModelError: it is absent or cannot be read.
     """
-    return read_object(read_file(path, where, MAX_CONFIG), where)
+    config = read_object(read_file(path, where, MAX_CONFIG), where)
+    beside = path.with_name(QUANTIZATION)
+    if config.get("quantization_config") or not _may_exist(beside):
+        return config
+    stated = read_object(read_file(beside, f"{where}: {QUANTIZATION}", MAX_CONFIG), f"{where}: {QUANTIZATION}")
+    method = stated.get("quantization")
+    return {**config, "quantization_config": method} if isinstance(method, dict) else config
 
 
 def read_file(path: Path, where: str, limit: int) -> bytes:

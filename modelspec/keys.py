@@ -160,7 +160,7 @@ INERT: Final = frozenset({
     "sequence_kernel", "step_kernel", "max_inference_chunksize", "gate_soft_cap", "output_logit_soft_cap",
     "norm_reduction_force_float32", "add_out_norm", "rescale_prenorm_residual", "use_mem_eff_path", "mamba_act",
     "mamba_use_mlp", "mlp_multipliers", "ssm_multipliers", "z_loss_coefficient", "attention_dropout_prob",
-    "rescale_every", "use_long_context", "mlp_hidden_act",
+    "rescale_every", "use_long_context", "mlp_hidden_act", "head_size_divisor",
     "query_pre_attn_scalar", "swiglu_limit", "swiglu_alpha", "initial_context_length", "expert_dtype", "hc_eps",
     "hc_sinkhorn_iters", "index_share_for_mtp_iteration", "moe_renormalize", "num_expert_group", "use_grouped_topk",
     "moe_router_activation_func", "attention_value_scale", "scale_emb", "scale_depth", "expert_hidden_dim", "mtp_use_dedicated_embeddings",

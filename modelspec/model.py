@@ -137,7 +137,10 @@ class Model:
         if parameters is None and self.files is None:
             return Amount(None, None, warning=self.parameters.warning)
         if parameters is None:
-            return Amount(None, None, warning=f"{self.name}: packed weight files hide how many parameters they hold")
+            text = (
+                "packed weight files hide how many parameters they hold; ask for the bytes as stored, without --weights"
+            )
+            return Amount(None, None, warning=f"{self.name}: {text}")
         return Amount(parameters * requested.bytes_per_element, "config", warning=self._mtp_warning())
 
     def _scales_warning(self) -> str | None:

@@ -107,6 +107,7 @@ class TextModel:
     Args:
         raw: its keys, completed.
         outer: class of the multimodal model around it; empty where there is none.
+        ties_unsaid: whether only the class around it says that input and output embedding are one.
         completed: sizes that its class's defaults supplied, since a nested block left them out.
         notes: what else had to be taken as given, a line each.
     """
@@ -114,6 +115,7 @@ class TextModel:
     raw: Mapping[str, Any]
     outer: str
     completed: tuple[str, ...] = ()
+    ties_unsaid: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -154,7 +156,8 @@ def _text_model(raw: Mapping[str, Any]) -> TextModel:
     inherited = {key: raw[key] for key in INHERITED if raw.get(key) is not None and block.get(key) is None}
     tie = {"tie_word_embeddings": _tied(raw, block, wrapper)} if wrapper else {}
     text = {**missing, **block, **inherited, **tie, "model_type": inner}
-    return TextModel(text, outer, tuple(key for key in missing if FACT_OF.get(key) in SIZES))
+    completed = tuple(key for key in missing if FACT_OF.get(key) in SIZES and not _gated_off(key, text))
+    return TextModel(text, outer, completed, ties_unsaid=wrapper is not None and _ties_unsaid(raw, block, wrapper))
 
 
 def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
@@ -189,6 +192,16 @@ def _tied(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) ->
     if top is not True and wrapper.inner_ties and block.get("tie_word_embeddings") is not None:
         return block["tie_word_embeddings"]
     return wrapper.tied if top is None else top
+
+
+def _ties_unsaid(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> bool:
+    """Whether the class ties where the file says nothing that it heeds."""
+    return wrapper.tied and raw.get("tie_word_embeddings") is None and block.get("tie_word_embeddings") is not True
+
+
+def _gated_off(key: str, text: Mapping[str, Any]) -> bool:
+    """Whether a window that the class would supply is not in use."""
+    return FACT_OF.get(key) == "window" and text.get("use_sliding_window") is False
 
 
 def _missing_defaults(block: Mapping[str, Any], model_type: str) -> dict[str, Any]:

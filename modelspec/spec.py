@@ -289,6 +289,9 @@ def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:
     if text.completed:
         said = ", ".join(f"{key} {text.raw[key]}" for key in text.completed)
         lines.append(f"its nested text model leaves these to its class {quoted(config.model_type)}: {said}")
+    if text.ties_unsaid and not config.family.tied:
+        head = f"{_vocab(config) * config.size('hidden'):,}"
+        lines.append(f"tie_word_embeddings is not stated: head taken as tied, as its class does; untied adds {head}")
     return tuple(lines)
 
 
@@ -331,7 +334,8 @@ def _quantization(raw: Mapping[str, Any]) -> str | None:
         if not isinstance(block, dict):
             msg = f"{key} is {short(block)}; it must be an object that names the method"
             raise MalformedModelError(msg)
-        return next((str(block[name])[:60] for name in ("quant_method", "quant_algo") if block.get(name)), "unnamed")
+        named = (str(block[name])[:60] for name in ("quant_method", "quant_algo") if block.get(name))
+        return next(named, "MLX" if block.get("bits") and key == "quantization" else "unnamed")
     return None
 
 

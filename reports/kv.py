@@ -84,7 +84,7 @@ def _at(name: str, context: int | None, *, reserved: bool) -> list[Column]:
         return _gib(sizes.get(str(row.max_context if context is None else context)), 2)
 
     kept: Column = (f"GiB\n@{name}", lambda row: size(row, row.cache_bytes))
-    pages: Column = (f"reserved\n@{name}", lambda row: size(row, row.reserved_bytes))
+    pages: Column = (f"reserved\nGiB\n@{name}", lambda row: size(row, row.reserved_bytes))
     return [kept, pages] if reserved else [kept]
 
 

@@ -35,9 +35,11 @@ def model_document(result: ModelResult, inputs: Mapping[str, Any], remarks: Rema
 
 def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
     total = sum(result.parameters_by_component.values())
+    told = any(fact.name == "parameters" and fact.value == total for fact in result.facts)
+    whole = "all" if told else "as far as known"
     components = [
         (name.replace("_", "-"), count(n), f"{n / total:.1%}")
-        for name, n in (*result.parameters_by_component.items(), ("all", total))
+        for name, n in (*result.parameters_by_component.items(), (whole, total))
     ]
     tables = [
         table(("fact", "value", "from"), [_fact(fact) for fact in result.facts], left=(0, 1, 2)),
@@ -144,8 +146,9 @@ def _gib(size: float) -> str:
 def _experts(experts: Experts) -> Table:
     """What the tokens of a step are expected to read of the experts."""
     shared = f", and a shared one of width {experts.shared_width:,}" if experts.shared_width else ""
-    idle = f", {experts.idle_experts} more pass it on unchanged" if experts.idle_experts else ""
-    title = f"experts: {experts.top_k} of {experts.experts} work on a token{shared}{idle}; {experts.layers} layers"
+    choice = experts.experts + experts.idle_experts
+    idle = f", {experts.idle_experts} of which pass the token on unchanged" if experts.idle_experts else ""
+    title = f"experts: {experts.top_k} of {choice} chosen for a token{idle}{shared}; {experts.layers} layers"
     header = ["tokens\na step", "distinct experts\nread a layer", "of all"]
     bytes_read = experts.expected_bytes
     header += [f"GiB read\n({experts.format})"] if bytes_read else []

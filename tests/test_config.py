@@ -237,3 +237,25 @@ def test_dtype_is_a_format_or_unsaid(value: object, format_name: str | None) -> 
     """The stored format is the file's word; `auto` is none."""
     assert build_spec({**LLAMA, "torch_dtype": value}).dtype == format_name
     assert build_spec({**LLAMA, "dtype": value}).dtype == format_name
+
+
+INTERNVL = {"model_type": "internvl", "text_config": {**LLAMA, "model_type": "qwen2"}, "vision_config": {}}
+
+
+def test_a_head_that_only_the_class_ties_is_said() -> None:
+    """InternVL's class ties where the file says nothing; published files do not, so the answer says what it took."""
+    silent = build_spec(INTERNVL)
+
+    assert [line for line in silent.assumptions if "taken as tied" in line and "32,000" in line]
+    assert silent.tied
+    for stated in (True, False):
+        said = build_spec({**INTERNVL, "tie_word_embeddings": stated})
+        assert said.tied is stated
+        assert said.assumptions == ()
+
+
+def test_a_window_that_is_not_in_use_is_no_assumption() -> None:
+    """Qwen2 carries a window of 4,096 that is switched off where the block says nothing."""
+    silent = build_spec({**INTERNVL, "tie_word_embeddings": True})
+
+    assert not any("sliding_window" in line for line in silent.assumptions)

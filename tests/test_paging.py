@@ -110,12 +110,11 @@ def test_shares_are_those_of_the_cache(config: dict[str, Any], tp: int) -> None:
 
 
 def test_compressed_layers_hold_their_window_and_entries() -> None:
-    """DeepSeek-V4: every token is held in the window's layers, entries of 4 and 128 tokens beside it."""
+    """DeepSeek-V4: a window of 127 tokens in whole pages of 16, entries of 4 and 128 tokens, and tokens that wait."""
     v4 = spec("deepseek-ai/DeepSeek-V4-Pro")
-    page = page_tokens(v4, BF16)
-    assert page is not None
-    tokens = 5000 * page
     hca, csa = (sum(layer.label == kind for layer in v4.layers) for kind in ("HCA", "CSA"))
-    grown = tokens * (hca * (1024 + 8) + csa * (1024 + 320))
+    grown = 4096 * (hca * 8 + csa * 320)
+    waiting = hca * 127 * 2 * 512 * 2 + csa * 2 * 4 * (512 + 128) * 2
 
-    assert reserved_bytes(v4, BF16, tokens) == grown + (hca + csa) * page * (1024 + 320)
+    assert page_tokens(v4, BF16) == 16
+    assert reserved_bytes(v4, BF16, 4096) == grown + (hca + csa) * 128 * 1024 + waiting

@@ -11,6 +11,7 @@ from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureEr
 from roofcast.modelspec.family import Family
 from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
 from roofcast.modelspec.rwkv import Rwkv
+from roofcast.modelspec.spec import build_spec
 from roofcast.modelspec.state import FP32, MODEL, Kept
 
 Kind = GatedDeltaNet | KimiDelta | LightningAttention | MLstm | Rwkv
@@ -284,3 +285,29 @@ def test_rwkv_with_heads_needs_its_generation() -> None:
         Rwkv.read(config({"hidden_size": 4096}, rwkv_generation=5))
     with pytest.raises(MalformedModelError, match=r"head_size 60 does not divide 4096"):
         Rwkv.read(config({**EAGLE, "head_size": 60}, rwkv_generation=5))
+
+
+def test_rwkv_6_world_1b6() -> None:
+    """Finch 1.6B: 13 h^2 L + 464 h L + 4 h + 2 h V at h 2048, L 24, V 65,536; 66 h numbers of state a layer.
+
+    Source: arXiv:2404.05892, appendix E.
+    """
+    config = {
+        "model_type": "rwkv6", "hidden_size": 2048, "attention_hidden_size": 2048, "num_hidden_layers": 24,
+        "vocab_size": 65536, "head_size": 64, "head_size_divisor": 8, "intermediate_size": None,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    spec = build_spec(config)
+
+    assert spec.parameters == 13 * 2048**2 * 24 + 464 * 2048 * 24 + 4 * 2048 + 2 * 2048 * 65536 == 1_599_873_024
+    assert sum(part.elements * count for part, count in spec.kept.items()) == 24 * 66 * 2048
+
+
+def test_rwkv_5_world_7b() -> None:
+    """Eagle 7B: 13 h^2 L + 14 h L + 4 h + 2 h V at h 4096, L 32, V 65,536. Source: arXiv:2404.05892, appendix E."""
+    config = {
+        "model_type": "rwkv5", "hidden_size": 4096, "attention_hidden_size": 4096, "num_hidden_layers": 32,
+        "vocab_size": 65536, "head_size": 64, "tie_word_embeddings": False,
+    }  # fmt: skip
+
+    assert build_spec(config).parameters == 13 * 4096**2 * 32 + 14 * 4096 * 32 + 4 * 4096 + 2 * 4096 * 65536

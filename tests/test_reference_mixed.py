@@ -26,6 +26,8 @@ NOT_THERE = {
     "minimax_text_01": "the weights of minimax",
     "molmo": "its parameters are not answered",
     "nemotron-nas": "the published count",
+    "rwkv5": "the formula of its paper",
+    "rwkv6": "the formula of its paper",
 }
 
 

@@ -14,9 +14,11 @@ import pytest
 from roofcast.modelspec import source
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UndeterminedModelError
 from roofcast.modelspec.source import Checkpoint, resolve
+from roofcast.modelspec.spec import build_spec
 from roofcast.modelspec.stored import parameter_elements
 from tests.hub_client import CONFIG, REPO, SHARDED, SINGLE, SUMMARY, Bar, held
 from tests.hub_server import Sparse
+from tests.model_configs import LLAMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,3 +194,23 @@ def test_the_client_is_imported_only_for_the_hub() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
+
+
+def test_quantisation_may_be_stated_beside_the_config(tmp_path: Path) -> None:
+    """modelopt writes hf_quant_config.json: the weights are not taken as plain then, whatever the dtype."""
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "torch_dtype": "bfloat16"}))
+    plain = resolve(str(tmp_path)).config
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8"}}))
+    stated = resolve(str(tmp_path)).config
+
+    assert build_spec(plain).quantization is None
+    assert build_spec(stated).quantization == "FP8"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{"])
+def test_a_broken_file_beside_the_config_is_named(tmp_path: Path, text: str) -> None:
+    """It is not passed over: the weights' format is in it."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "hf_quant_config.json").write_text(text)
+    with pytest.raises(MalformedModelError, match="hf_quant_config.json"):
+        resolve(str(tmp_path))
