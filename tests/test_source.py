@@ -212,5 +212,5 @@ def test_a_broken_file_beside_the_config_is_named(tmp_path: Path, text: str) -> 
     """It is not passed over: the weights' format is in it."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "hf_quant_config.json").write_text(text)
-    with pytest.raises(MalformedModelError, match="hf_quant_config.json"):
+    with pytest.raises(MalformedModelError, match=r"hf_quant_config\.json"):
         resolve(str(tmp_path))
