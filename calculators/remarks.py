@@ -46,7 +46,9 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
 def _no_draft(model: Model) -> str | None:
     """Where multi-token prediction was asked for and there is none."""
     spec = model.spec
-    return f"{model.name} has no multi-token-prediction layers" if spec.drafting and not spec.draft else None
+    return (
+        f"{model.name}: its config names no multi-token-prediction layers" if spec.drafting and not spec.draft else None
+    )
 
 
 def _no_encoder(model: Model) -> str | None:

@@ -1,4 +1,7 @@
-"""Compressed convolutional attention (CCA): GQA whose queries and keys pass short convolutions first (ZAYA)."""
+"""Compressed convolutional attention (CCA): GQA whose queries and keys pass short convolutions first (ZAYA).
+
+Source: Figliolia et al. 2025, arXiv:2510.04476.
+"""
 
 from __future__ import annotations
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import MODEL, Kept, fixed, per_token
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
-    from roofcast.modelspec.plan import Slot
 
 OVERLAPPING: int = 4  # the ratio whose blocks overlap, and whose entries an index selects
+RATIOS_BY_NAME: Final = {
+    "sliding_attention": 0,
+    "compressed_sparse_attention": OVERLAPPING,
+    "heavily_compressed_attention": 128,
+}
 KINDS_BY_RATIO = {0: "SWA", OVERLAPPING: "CSA", 128: "HCA"}
 
 
@@ -156,14 +161,25 @@ def _compressor(hidden: int, width: int, copies: int, ratio: int) -> int:
 
 
 def _ratio(config: Config, layer: int) -> int:
-    """Tokens that one entry of a layer stands for."""
+    """Tokens that one entry of a layer stands for: its entry in compress_ratios, else its name in layer_types."""
     ratios = config.raw.get("compress_ratios")
-    if not isinstance(ratios, list) or layer >= len(ratios):
+    if ratios is None:
+        ratio = _named_ratio(config, layer)
+    elif isinstance(ratios, list) and layer < len(ratios):
+        ratio = ratios[layer]
+    else:
         length = f"{len(ratios)} entries" if isinstance(ratios, list) else "no list"
         msg = f"compress_ratios is {length}; it must list one for each layer, layer {layer} included"
         raise MalformedModelError(msg)
-    ratio = ratios[layer]
     if type(ratio) is not int or ratio not in KINDS_BY_RATIO:
-        msg = f"compress_ratios has {str(ratio)[:40]!r}, which roofcast does not understand; it knows 0, 4, 128"
+        key = "compress_rates" if ratios is None else "compress_ratios"
+        msg = f"{key} has {str(ratio)[:40]!r}, which roofcast does not understand; it knows 0, 4, 128"
         raise UnknownArchitectureError(msg)
     return ratio
+
+
+def _named_ratio(config: Config, layer: int) -> Any:  # noqa: ANN401 - checked by who asks
+    """As transformers 5 writes it: a name a layer, and a ratio a name; draft layers have none and only slide."""
+    count = config.size("layers")
+    name = str(per_layer(config, "layer_types", count)[layer]) if layer < count else "sliding_attention"
+    return config.block("compress_rates").raw.get(name, RATIOS_BY_NAME.get(name, name))

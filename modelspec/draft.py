@@ -62,13 +62,14 @@ def _like_the_decoder(config: Config, layers: tuple[Layer, ...]) -> Callable[[in
     """How a draft layer of a number is made: as the decoder's last, with attention of the kind that drafting uses."""
     last = layers[-1]
     entries = config.raw.get("compress_ratios")
+    named = config.raw.get("compress_rates") is not None and entries is None
 
     def reread(layer: int) -> Layer:
         slot = Slot((LINEAR,) if config.raw.get("mtp_use_kda") is True else (FULL,), feeds=False, layer=layer)
         mixing = read_slots(config, (slot,), (False,))[0].mixers
         return Layer(mixing, last.feed_forwards, last.norm_parameters, last.other_parameters)
 
-    if config.raw.get("mtp_use_kda") is True or (isinstance(entries, list) and len(entries) > len(layers)):
+    if config.raw.get("mtp_use_kda") is True or named or (isinstance(entries, list) and len(entries) > len(layers)):
         return reread
     seeing_all = [layer for layer in layers if layer.feed_forwards == last.feed_forwards and _growth(layer)]
     chosen = max(reversed(seeing_all or [last]), key=_growth)

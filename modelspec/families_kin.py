@@ -110,7 +110,7 @@ KIN_FAMILIES: Final[dict[str, Family]] = {
         needs=("experts", "expert_width", "shared_experts", "kv_heads"),
     ),
     "step3p5": Family(
-        has=("window", "moe", "own_sliding"),
+        has=("window", "moe", "own_sliding", "per_layer"),
         qkv_bias=_BIAS,
         output_bias=_BIAS,
         qk_norm="head",

@@ -23,7 +23,7 @@ _DSA: Final = replace(
 _V4: Final = Family(
     has=("moe", "compressed", "indexer", "window"),
     extras="hyper_connections",
-    needs=("experts", "expert_width", "shared_experts", "compress_ratios"),
+    needs=("experts", "expert_width", "shared_experts", "compression"),
 )
 _MIMO: Final = Family(
     has=("window", "moe", "own_sliding"),
@@ -125,7 +125,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         constants={"full_every": 6, "last_full": True},
         defaults=_GEMMA4_SIZES,
     ),
-    "glm_moe_dsa": replace(_DSA, defaults={"q_lora_rank": 2048}),
+    "glm_moe_dsa": replace(_DSA, has=(*_DSA.has, "shared_index"), defaults={"q_lora_rank": 2048}),
     "gpt_oss": Family(
         has=("window", "moe"),
         qkv_bias=_BIAS,

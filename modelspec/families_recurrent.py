@@ -229,7 +229,13 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         has=("mamba2", "shared_block", "adapters"),
         mlp_bias="add_bias_linear",
         constants={"ssm_bias": "add_bias_linear", "ssm_conv_bias": True},
-        defaults={"mamba_d_state": 64, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_ngroups": 1},
+        defaults={
+            "mamba_d_state": 64,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+            "mamba_ngroups": 1,
+            "max_position_embeddings": 4096,
+        },
         needs=("layers_block_type",),
     ),
     "zaya": Family(

@@ -23,8 +23,9 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (("moe",), ALIASES["experts"]),
     (("zero_experts",), ("zero_expert_num",)),
     (("latent",), ("kv_lora_rank",)),
-    (("indexer",), ("index_n_heads", "index_head_dim", "index_topk", "indexer_types", "index_topk_pattern")),
-    (("compressed",), ("compress_ratios", "o_groups", "o_lora_rank", "hc_mult")),
+    (("indexer",), ("index_n_heads", "index_head_dim", "index_topk")),
+    (("shared_index",), ("indexer_types", "index_topk_pattern", "index_topk_freq")),
+    (("compressed",), ("compress_ratios", "compress_rates", "o_groups", "o_lora_rank", "hc_mult")),
     (("block_index",), ("sparse_attention_config",)),
     (("cca",), ("cca_time0", "cca_time1")),
     (("gated_delta",), ("linear_num_value_heads", "full_attention_interval")),
@@ -46,7 +47,8 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
         ),
     ),
     (("own_sliding",), ("swa_num_attention_heads", "swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim")),
-    (("own_full",), ("global_head_dim", "per_layer_config")),
+    (("own_full",), ("global_head_dim",)),
+    (("own_full", "per_layer"), ("per_layer_config",)),
     (("own_full_kv",), ("num_global_key_value_heads",)),
     (("k_eq_v",), ("attention_k_eq_v",)),
     (("heads_per_layer",), ("num_attention_heads_per_layer",)),
@@ -61,7 +63,7 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (("multi_query_groups",), ("multi_query_attention",)),
 )  # fmt: skip
 # an unread count of one says nothing: one expert is a dense layer
-ONE_IS_NONE: Final = frozenset(ALIASES["experts"])
+ONE_IS_NONE: Final = frozenset({*ALIASES["experts"], "index_topk_freq"})
 
 
 # keys that add weights whose number no public code tells; state and work are not theirs

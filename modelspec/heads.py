@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # keys of attn_config that are understood or mean nothing (configuration classes write all of theirs there)
 NESTED: Final = frozenset({"attn_type", "kv_n_heads", "qk_ln", "attn_pdrop", "attn_impl", "model_type", "tie_word_embeddings", "top_k", "torch_dtype"})  # fmt: skip
-LAYER_SIZES: Final = frozenset({"head_dim", "num_key_value_heads"})  # keys of a layer in per_layer_config
+LAYER_SIZES: Final = frozenset(
+    {"head_dim", "num_key_value_heads", "num_attention_heads"}
+)  # keys of a layer in per_layer_config
 OTHER_SETTING: Final = "attention_other_setting"
 WINDOW_KEYS: Final[dict[str, str]] = {SLIDING: "window", CHUNKED: "attention_chunk_size"}
 
@@ -91,7 +93,7 @@ def _gate(config: Config) -> str:
 
 def _own_sizes(config: Config, slot: Slot, role: str) -> Config:
     """The config as one layer sees it: by per_layer_config where the file has one, else with its role's own sizes."""
-    if "per_layer_config" in config.raw and config.has("own_full"):
+    if "per_layer_config" in config.raw and (config.has("own_full") or config.has("per_layer")):
         return config if config.raw["per_layer_config"] is None else _as_layer(config, slot.layer)
     if role == FULL and config.has("own_full_kv") and not config.flag("attention_k_eq_v"):
         # Gemma 4 reads num_global_key_value_heads where keys are values alone

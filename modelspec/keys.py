@@ -48,6 +48,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
         "moe_layer_freq",
         "moe_layers_enum",
     ),
+    "compression": ("compress_ratios", "compress_rates"),
     "kda": ("linear_attn_config", "linear_num_heads", "layer_group_size"),
     "mtp_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", "num_mtp_layers"),
     "dtype": ("torch_dtype", "dtype"),
@@ -64,7 +65,9 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
 
 # A repo may give both names with different values for these: vocab padded or not, several ideas of the context,
 # several ways to say which layers are sparse.
-DIFFERENT_BY_DESIGN: Final = frozenset({"vocab", "context", "sparse_layers", "shared_width", "mtp_layers", "kda"})
+DIFFERENT_BY_DESIGN: Final = frozenset(
+    {"vocab", "context", "sparse_layers", "shared_width", "mtp_layers", "compression", "kda"}
+)
 
 # Second names that no implementation reads where the first is there.
 UNREAD: Final = frozenset({"experts_per_token", "sliding_window_size", "num_query_groups"})
@@ -87,7 +90,7 @@ ENCODER_TOKENS: Final = "encoder_tokens"  # no key of a file: what `build_spec` 
 
 # keys whose values differ from layer to layer: with one of them, equal roles may be unequal layers
 LAYERED: Final = (
-    "compress_ratios", "indexer_types", "index_topk_freq", "index_topk_pattern", "num_kv_shared_layers", "block_configs",
+    "compress_ratios", "compress_rates", "indexer_types", "index_topk_freq", "index_topk_pattern", "num_kv_shared_layers", "block_configs",
     "num_attention_heads_per_layer", "sparse_attention_config", "per_layer_config", "index_topk_blocks",
     "index_block_size",
 )  # fmt: skip
@@ -122,7 +125,7 @@ UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in nam
     "expert_layer_period", "expert_layer_offset", "interleave_moe_layer_step", "enable_moe_block", "zero_expert_num",
     "add_swa_attention_sink_bias", "add_full_attention_sink_bias", "attn_output_gate", "attention_output_gate", "gating",
     "mtp_layers_block_type", "mtp_hybrid_override_pattern", "mtp_use_kda", "is_encoder_decoder",
-    "per_layer_config", "num_decoder_layers", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim",
+    "per_layer_config", "compress_rates", "mtp_layer_types", "mtp_mlp_layer_types", "num_decoder_layers", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim",
     "decoder_layers", "decoder_attention_heads", "decoder_ffn_dim", "max_source_positions", "max_target_positions",
     "num_mel_bins",
     "hidden_size_per_layer_input", "vocab_size_per_layer_input", "altup_num_inputs", "laurel_rank",
@@ -160,7 +163,8 @@ INERT: Final = frozenset({
     "sequence_kernel", "step_kernel", "max_inference_chunksize", "gate_soft_cap", "output_logit_soft_cap",
     "norm_reduction_force_float32", "add_out_norm", "rescale_prenorm_residual", "use_mem_eff_path", "mamba_act",
     "mamba_use_mlp", "mlp_multipliers", "ssm_multipliers", "z_loss_coefficient", "attention_dropout_prob",
-    "rescale_every", "use_long_context", "mlp_hidden_act", "head_size_divisor",
+    "rescale_every", "use_long_context", "mlp_hidden_act", "head_size_divisor", "linear_attn_alpha_factor", "linear_attn_beta_factor", "linear_a_log_max",
+    "linear_dt_min", "linear_dt_max", "linear_dt_init_floor", "conv_dim_out",
     "query_pre_attn_scalar", "swiglu_limit", "swiglu_alpha", "initial_context_length", "expert_dtype", "hc_eps",
     "hc_sinkhorn_iters", "index_share_for_mtp_iteration", "moe_renormalize", "num_expert_group", "use_grouped_topk",
     "moe_router_activation_func", "attention_value_scale", "scale_emb", "scale_depth", "expert_hidden_dim", "mtp_use_dedicated_embeddings",

@@ -86,7 +86,7 @@ _LINEAR: Final = frozenset({LINEAR})
 
 # the first that serves the role and whose keys are there is the layer's kind
 KINDS: Final[dict[str, Kind]] = {
-    "compressed": Kind("compressed:CompressedAttention", _SOFTMAX, ("compress_ratios",), "compressed:read_compressed"),
+    "compressed": Kind("compressed:CompressedAttention", _SOFTMAX, ("compression",), "compressed:read_compressed"),
     "latent": Kind("latent:LatentAttention", _SOFTMAX, ("kv_lora_rank",), "latent:read_latent"),
     "cca": Kind("cca:ConvolutionalAttention", frozenset({HYBRID, HYBRID_SLIDING}), ("cca_time0",), "cca:read_cca"),
     "cross": Kind("cross:CrossAttention", frozenset({CROSS}), reader="cross:read_cross"),

@@ -147,6 +147,8 @@ def _has_index(config: Config, slot: Slot) -> bool:
     """Whether an MLA layer scores tokens itself: by indexer_types, by a pattern of letters, or every so many layers."""
     types, pattern = config.raw.get("indexer_types"), config.raw.get("index_topk_pattern")
     layer, count = slot.layer or 0, config.size("layers")
+    if not config.has("shared_index"):
+        return True
     if not is_off(types):
         name = str(per_layer(config, "indexer_types", count)[layer])
         if name not in INDEX_TYPES:

@@ -35,13 +35,13 @@ class Wrapper:
     Args:
         text: class of the text model where its block does not name it.
         tied: whether input and output embedding are one where the file does not say.
-        inner_ties: whether the block's own word counts where the top says nothing.
+        heeds: whose word counts: `top`, `text` (the block's), `either` (the block's unless the top ties), `none`.
         flat_vocab: vocabulary where no block states one: the class does not read the top of a flat file.
     """
 
     text: str
     tied: bool = False
-    inner_ties: bool = False
+    heeds: str = "top"
     flat_vocab: int | None = None
 
 
@@ -68,27 +68,28 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "gemma3n": Wrapper("gemma3n_text", tied=True),
     "gemma4": Wrapper("gemma4_text", tied=True),
     "gemma4_unified": Wrapper("gemma4_unified_text", tied=True),
-    "glm4v": Wrapper("glm4v_text", inner_ties=True),
-    "glm4v_moe": Wrapper("glm4v_moe_text", inner_ties=True),
+    "glm46v": Wrapper("glm4v_text"),
+    "glm4v": Wrapper("glm4v_text", heeds="either"),
+    "glm4v_moe": Wrapper("glm4v_moe_text", heeds="either"),
     "idefics3": Wrapper("llama"),
     "internvl": Wrapper("qwen2", tied=True),
     "kimi_k25": Wrapper("deepseek_v3", tied=True),
     "lfm2_vl": Wrapper("lfm2", tied=True),
-    "llama4": Wrapper("llama4_text"),
-    "llava": Wrapper("llama", inner_ties=True),
+    "llama4": Wrapper("llama4_text", heeds="text"),
+    "llava": Wrapper("llama", heeds="either"),
     "llava_next": Wrapper("llama"),
-    "llava_onevision": Wrapper("qwen2", inner_ties=True),
+    "llava_onevision": Wrapper("qwen2", heeds="either"),
     "minicpmv4_6": Wrapper("qwen3_5_text"),
-    "minimax_m3_vl": Wrapper("minimax_m3_vl_text", inner_ties=True),
+    "minimax_m3_vl": Wrapper("minimax_m3_vl_text", heeds="either"),
     "mistral3": Wrapper("mistral", tied=True),
     "mllama": Wrapper("mllama_text_model"),
     "molmo": Wrapper("molmo"),
     "paligemma": Wrapper("gemma", tied=True),
     "phi4mm": Wrapper("phi3"),
-    "qwen2_5_omni": Wrapper("qwen2_5_omni_text"),
-    "qwen2_5_vl": Wrapper("qwen2_5_vl_text", inner_ties=True),
-    "qwen2_audio": Wrapper("qwen2"),
-    "qwen2_vl": Wrapper("qwen2_vl_text", inner_ties=True),
+    "qwen2_5_omni": Wrapper("qwen2_5_omni_text", heeds="none"),
+    "qwen2_5_vl": Wrapper("qwen2_5_vl_text", heeds="either"),
+    "qwen2_audio": Wrapper("qwen2", heeds="none"),
+    "qwen2_vl": Wrapper("qwen2_vl_text", heeds="either"),
     "qwen3_5": Wrapper("qwen3_5_text"),
     "qwen3_5_moe": Wrapper("qwen3_5_moe_text"),
     "qwen3_asr": Wrapper("qwen3", tied=True),
@@ -96,7 +97,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
     "smolvlm": Wrapper("llama"),
     "step3p7": Wrapper("step3p5", flat_vocab=128815),
-    "voxtral": Wrapper("llama"),
+    "voxtral": Wrapper("llama", heeds="none"),
 }
 
 
@@ -187,11 +188,11 @@ def _text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _tied(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> Any:  # noqa: ANN401 - checked when read
-    """The top's word, else the block's where the class heeds it, else the class's."""
-    top = raw.get("tie_word_embeddings")
-    if top is not True and wrapper.inner_ties and block.get("tie_word_embeddings") is not None:
-        return block["tie_word_embeddings"]
-    return wrapper.tied if top is None else top
+    """The word that the class heeds, else the class's own."""
+    top, inner = raw.get("tie_word_embeddings"), block.get("tie_word_embeddings")
+    either = top if top is True or inner is None else inner
+    word = {"top": top, "text": inner, "either": either, "none": None}[wrapper.heeds]
+    return wrapper.tied if word is None else word
 
 
 def _ties_unsaid(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> bool:

@@ -278,7 +278,7 @@ def test_no_multi_token_prediction_to_count() -> None:
 
     assert asked["result"] == result("kv", "llama-3.1-8b")
     assert asked["inputs"]["mtp"] is True
-    assert asked["warnings"] == ["llama-3.1-8b has no multi-token-prediction layers"]
+    assert asked["warnings"] == ["llama-3.1-8b: its config names no multi-token-prediction layers"]
 
 
 def test_an_encoder_of_unknown_length(tmp_path: Path) -> None:
