@@ -19,6 +19,7 @@ from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
 from roofcast.calculators.kv import OWN_WINDOWS, page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 from roofcast.calculators.remarks import contexts_of, model_remarks
+from roofcast.modelspec.config import listed
 from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 # facts that only some models have; the others say nothing of them
-OF_SOME: Final = frozenset({"cache_as_gqa_groups", "towers", "multi_token_prediction_parameters"})
+OF_SOME: Final = frozenset({"keys_not_read", "cache_as_gqa_groups", "towers", "multi_token_prediction_parameters"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,7 @@ def _facts(model: Model, weights: Format | None) -> list[Fact]:
         ("active_parameters", model.active_parameters, parameters.provenance),
         ("active_non_embedding_parameters", None if spec.uncounted else spec.non_embedding_parameters, "config"),
         ("parameters_in_files", held, "header"),
+        ("keys_not_read", listed(spec.unread) if spec.unread else None, "config"),
         ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),
     ]
     known = [row for row in rows if row[0] not in OF_SOME or row[1] is not None]

@@ -20,6 +20,7 @@ from roofcast.modelspec.keys import (
     is_off,
     not_understood,
 )
+from roofcast.modelspec.reading import as_read
 from roofcast.modelspec.strictjson import quoted, short
 
 # Far above any model there is; a size beyond is a slip of the file, not a model.
@@ -43,6 +44,7 @@ class Config:
         model_type: the class's name as the file states it; empty where it states none.
         known: whether the class is in the table of families.
         present: keys that the file itself has.
+        unread: keys that say something, but not to this class.
     """
 
     raw: Mapping[str, Any]
@@ -50,6 +52,7 @@ class Config:
     model_type: str
     known: bool
     present: frozenset[str] = field(repr=False)
+    unread: tuple[str, ...] = ()
 
     def value(self, fact: str) -> Any:  # noqa: ANN401 - JSON
         """The value of a fact under whichever alias the file has, None where absent or null.
@@ -217,13 +220,17 @@ def read_config(raw: Mapping[str, Any]) -> Config:
         msg = f"{what} has keys that roofcast does not understand: {listed(strange)}"
         raise UnknownArchitectureError(msg)
     family = found or Family()
-    present = present_keys(raw)
-    # an explicit null stays null: q_lora_rank null is no query latent
-    completed = {**_counted_layers(raw), **without_stated(family.defaults, raw), **raw}
-    config = Config(completed, family, model_type, known, present)
+    check_features(_completed(raw, family, model_type, known=known))
+    kept, unread = as_read(raw, model_type, family.reads)
+    config = replace(_completed(kept, family, model_type, known=known), unread=unread)
     _check_needs(config)
-    check_features(config)
     return config
+
+
+def _completed(raw: Mapping[str, Any], family: Family, model_type: str, *, known: bool) -> Config:
+    """The config with its class's defaults; an explicit null stays null: q_lora_rank null is no query latent."""
+    completed = {**_counted_layers(raw), **without_stated(family.defaults, raw), **raw}
+    return Config(completed, family, model_type, known, present_keys(raw))
 
 
 def _counted_layers(raw: Mapping[str, Any]) -> dict[str, int]:

@@ -32,6 +32,13 @@ _ELSEWHERE: Final = rf"(?:^|\.)(?:{_TOWERS}|draft|mtp|nextn)\w*\."
 _OTHER_STATE: Final = (
     r"\.(?:A_log|dt_bias|dt_proj|conv1d|ssm\w*|mamba|indexer|compressor|time_mix\w*|x_proj|cross_attn)\."
 )
+# what a layer of softmax attention and feed-forward has: projections, norms, sinks and gates, anything that feeds forward
+_PLAIN_PARTS: Final = (
+    r"(?:self_attn|self_attention|attention|attn)\.(?:[qkvo]_proj|out_proj|[qk]_norm|[qk]_layernorm|q_[ab]_proj|"
+    r"q_a_layernorm|kv_a_proj_with_mqa|kv_a_layernorm|kv_b_proj|sinks?|rotary_emb|rotary_pos_emb)(?:\.|$)|"
+    r"(?:mlp|mlps|feed_forward|ffn|block_sparse_moe|moe|experts|shared_mlp|shared_experts?|gate)\.|"
+    r"\w*(?:norm|ln)\w*(?:\.|$)"
+)
 # the part of a projection that tells its rows -> the dimension that has them
 _ROWS: Final = {"weight": 0, "weight_packed": 0, "scales": -1}
 _MATRIX: Final = 2  # dimensions; bitsandbytes stores [n, 1], which tells nothing
@@ -49,6 +56,11 @@ def confirm_attention(spec: ModelSpec, files: WeightFiles) -> None:
         if re.search(_OTHER_STATE, f"{tensor.name}."):
             name = quoted(tensor.name)
             raise UnknownArchitectureError(f"{what}, and {name} is of a layer that roofcast does not understand")
+    strange = next((t.name for t in files.tensors if _strange_part(t.name, len(spec.layers))), None)
+    if strange:
+        raise UnknownArchitectureError(
+            f"{what}, and {quoted(strange)} is of no attention or feed-forward that it names"
+        )
     for number, layer in enumerate(spec.layers):
         if not _confirmable(layer):
             kind = layer.label or "lack of attention"
@@ -59,6 +71,18 @@ def confirm_attention(spec: ModelSpec, files: WeightFiles) -> None:
     problem = next(_contradictions(spec, files, all_layers=True), None)
     if problem:
         raise UnknownArchitectureError(f"{what}, and {problem}")
+
+
+def _strange_part(tensor: str, layers: int) -> bool:
+    """Whether a tensor of a decoder layer belongs to none of the parts that plain layers have.
+
+    >>> _strange_part("model.layers.0.self_attn.q_conv1d.weight", 4), _strange_part("model.layers.0.mlp.up.weight", 4)
+    (True, False)
+    """
+    match = re.search(LAYER, tensor)
+    if not match or int(match["layer"]) >= layers or re.search(_ELSEWHERE, tensor):
+        return False
+    return re.match(_PLAIN_PARTS, tensor[match.end() :]) is None
 
 
 def contradiction(spec: ModelSpec, files: WeightFiles) -> str | None:

@@ -69,14 +69,15 @@ def _listed_width(config: Config, layer: int | None) -> int | None:
     if not isinstance(value, list):
         return None
     widths = per_layer(config, config.key_of("intermediate"), config.size("layers"))
-    if not all(type(width) is int and 0 < width <= 100_000_000 for width in widths):  # noqa: PLR2004 - as other sizes
+    width = widths[layer or 0]
+    if type(width) is not int or not 0 < width <= 100_000_000:  # noqa: PLR2004 - as other sizes
         msg = f"{config.key_of('intermediate')} is {short(value)}; it must be a width, or one for each layer"
         raise MalformedModelError(msg)
-    if layer is None and len(set(widths)) > 1:
+    if layer is None and any(other != width for other in widths):
         msg = f"{config.key_of('intermediate')} differs from layer to layer, which model_type {quoted(config.model_type)} does not"
         raise UnknownArchitectureError(msg)
-    width: int = widths[layer or 0]
-    return width
+    stated: int = width
+    return stated
 
 
 def _adjusted(config: Config, width: int, layer: int | None) -> int:
@@ -171,7 +172,7 @@ def moe_layer(config: Config) -> MoeFeedForward:
         experts=experts,
         top_k=top_k,
         shared=_projections(config, shared) if shared else None,
-        shared_gate=family.shared_gate and shared > 0,
+        shared_gate=family.shared_gate,
         router_bias=experts * family.router_bias,
         outer=outer if narrow else None,
         idle=idle,

@@ -154,7 +154,12 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
         qkv_bias=_BIAS,
         output_bias=_BIAS,
         always_shared=True,
-        defaults={"interleave_moe_layer_step": 1, "attention_chunk_size": 8192, "head_dim": 128},
+        defaults={
+            "interleave_moe_layer_step": 1,
+            "attention_chunk_size": 8192,
+            "head_dim": 128,
+            "intermediate_size_mlp": 16384,
+        },
         needs=("experts", "kv_heads"),
     ),
     "longcat_flash": replace(
@@ -169,6 +174,7 @@ MIXED_FAMILIES: Final[dict[str, Family]] = {
     # its class doubles the KV heads of sliding layers instead of reading swa_num_key_value_heads; published files agree
     "mimo_v2_flash": replace(
         _MIMO,
+        reads=("hybrid_layer_pattern", "moe_layer_freq", "sliding_window_size"),
         has=("window", "moe"),
         sinks=False,
         sliding_sinks=True,

@@ -123,7 +123,12 @@ PLAIN_FAMILIES: Final[dict[str, Family]] = {
         qk_norm="head",
         qk_norm_key="use_qk_norm",
     ),
-    "glm4_moe_lite": replace(_DEEPSEEK_V3, has=("latent", "moe"), defaults={"q_lora_rank": 768}),
+    "glm4_moe_lite": replace(
+        _DEEPSEEK,
+        has=("latent", "moe"),
+        constants={"dense_first": 1},
+        defaults={"q_lora_rank": 768},
+    ),
     "gpt2": replace(_GPT2, own_head_dim=False),
     "gpt_bigcode": replace(_GPT2, has=("multi_query",), own_head_dim=False, defaults={"multi_query": True}),
     "gpt_neox": Family(
@@ -141,15 +146,16 @@ PLAIN_FAMILIES: Final[dict[str, Family]] = {
     "granitemoeshared": Family(has=("moe",), needs=("experts",), qkv_bias=_BIAS, output_bias=_BIAS),
     "hunyuan_v1_dense": Family(qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
     "hunyuan_v1_moe": Family(
-        has=("moe",), needs=("experts", "shared_experts"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"
+        has=("moe",), needs=("experts",), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head", always_shared=True
     ),
     "hy_v3": Family(
         has=("moe",),
-        needs=(*_SHARED, "kv_heads", "sparse_layers"),
+        needs=(*_SHARED, "kv_heads"),
         qkv_bias=_BIAS,
         output_bias=_BIAS,
         mlp_bias="mlp_bias",
         qk_norm="head",
+        constants={"dense_first": 1},
         defaults={"head_dim": 128},
     ),
     "internlm": Family(qkv_bias="bias", output_bias="bias", defaults={"bias": True}),
@@ -163,7 +169,7 @@ PLAIN_FAMILIES: Final[dict[str, Family]] = {
         gated=False,
         defaults={_BIAS: True, "mlp_bias": True},
     ),
-    "kimi_k2": replace(_DEEPSEEK_V3, has=("latent", "moe")),
+    "kimi_k2": replace(_DEEPSEEK_V3, has=("latent", "moe"), needs=(*_DEEPSEEK.needs, "dense_first")),
     "llama": _LLAMA,
     "minicpm": Family(has=("moe",), qkv_bias=_BIAS, output_bias=_BIAS, tied=True),
     "minimax_m2": Family(

@@ -45,6 +45,7 @@ class Family:
         ffn_divisor: how many times the real feed-forward width the key states.
         defaults: values of keys that a published file may leave out.
         has: features beside MHA, GQA and MQA whose keys the class understands: names in `FEATURE_KEYS` and `KINDS`.
+        reads: keys that its published files state beside those that the reference implementation reads.
         ignores: keys of other features that its files carry and its code does not read.
         own_head_dim: whether the class reads a head width of its own.
         names: facts that the class states under keys of its own, the first that is present counts.
@@ -83,6 +84,7 @@ class Family:
     ffn_divisor: int = 1
     defaults: Mapping[str, object] = field(default_factory=dict)
     has: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     ignores: tuple[str, ...] = ()
     own_head_dim: bool = True
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

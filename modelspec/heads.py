@@ -185,7 +185,9 @@ def _nested_heads(config: Config) -> int | None:
     if nested.get("qk_ln") or not (plain or config.has("nested_groups")):
         msg = f"attn_config has attn_type {short(kind)}, kv_n_heads {short(kv_heads)}, qk_ln {short(nested.get('qk_ln'))}: not understood"
         raise UnknownArchitectureError(msg)
-    return block.size("kv_n_heads") if kv_heads is not None else None
+    if kv_heads is None:
+        return 1 if config.has("nested_groups") else None  # DBRX's class has one, MPT's as many as query heads
+    return block.size("kv_n_heads")
 
 
 def _kv_heads(config: Config, heads: int, nested: int | None) -> int:

@@ -24,6 +24,7 @@ TEXT_BLOCKS: Final = (
 )
 # what stands beside a text model
 TOWER_BLOCKS: Final = ("vision_config", "audio_config", "vision_tower_cfg", "talker_config", "img_processor")
+NAMELESS: Final = "(none stated)"  # a class around a text model that the file does not name
 # what a block takes from the top where it does not say itself
 INHERITED: Final = ("torch_dtype", "dtype", "quantization_config", "compression_config", "quantization")
 
@@ -101,6 +102,13 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
 }
 
 
+# wrappers whose text model is of one class, whatever model_type its block states
+FIXED: Final = frozenset({
+    "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "llama4", "minimax_m3_vl",
+    "mllama", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "step3p7",
+})  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class TextModel:
     """The text model of a file.
@@ -147,18 +155,26 @@ def _text_model(raw: Mapping[str, Any]) -> TextModel:
         msg = f"model_type is {short(outer)}; it must be a name"
         raise MalformedModelError(msg)
     wrapper, block = WRAPPERS.get(outer), _text_block(raw)
+    around = outer or NAMELESS
     if block is None and wrapper is None:
-        return TextModel(raw, outer if any(raw.get(key) for key in TOWER_BLOCKS) else "")
+        return TextModel(raw, around if any(raw.get(key) for key in TOWER_BLOCKS) else "")
     if block is None:
         assert wrapper is not None  # noqa: S101 - one of the two is there
         return _flat(raw, outer, wrapper)
-    inner = block.get("model_type") or (wrapper.text if wrapper else "")
+    inner = _inner_class(block, outer, wrapper)
     missing = _missing_defaults(block, inner) if isinstance(inner, str) else {}
     inherited = {key: raw[key] for key in INHERITED if raw.get(key) is not None and block.get(key) is None}
     tie = {"tie_word_embeddings": _tied(raw, block, wrapper)} if wrapper else {}
     text = {**missing, **block, **inherited, **tie, "model_type": inner}
     completed = tuple(key for key in missing if FACT_OF.get(key) in SIZES and not _gated_off(key, text))
-    return TextModel(text, outer, completed, ties_unsaid=wrapper is not None and _ties_unsaid(raw, block, wrapper))
+    return TextModel(text, around, completed, ties_unsaid=wrapper is not None and _ties_unsaid(raw, block, wrapper))
+
+
+def _inner_class(block: Mapping[str, Any], outer: str, wrapper: Wrapper | None) -> Any:  # noqa: ANN401 - checked when read
+    """The text model's class: the wrapper's where that is fixed, else the block's word, else the wrapper's usual one."""
+    if wrapper and outer in FIXED:
+        return wrapper.text
+    return block.get("model_type") or (wrapper.text if wrapper else "")
 
 
 def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
@@ -174,17 +190,26 @@ def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
 
 
 def _text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The nested text model; None in a flat file."""
+    """The nested text model; None in a flat file.
+
+    Raises:
+        MalformedModelError: a block that is no object, or two text models.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
     for path in TEXT_BLOCKS:
         block: Any = raw
         for key in path:
             block = block.get(key) if isinstance(block, Mapping) else None
+        name = ".".join(path)
         if isinstance(block, Mapping) and block:
-            return block
-        if not (is_off(block) or isinstance(block, Mapping)):
-            msg = f"{'.'.join(path)} is {short(block)}; it must be an object"
+            found[name] = block
+        elif not (is_off(block) or isinstance(block, Mapping)):
+            msg = f"{name} is {short(block)}; it must be an object"
             raise MalformedModelError(msg)
-    return None
+    if len(found) > 1:
+        msg = f"{' and '.join(found)} each hold a text model; there must be one"
+        raise MalformedModelError(msg)
+    return next(iter(found.values()), None)
 
 
 def _tied(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> Any:  # noqa: ANN401 - checked when read

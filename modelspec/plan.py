@@ -81,6 +81,9 @@ def layer_plan(config: Config) -> tuple[Slot, ...]:
     """
     count = config.size("layers")
     key = deciding_key(config)
+    if not key and config.trait_value("plan_needed"):
+        msg = f"model_type {quoted(config.model_type)} needs its layers named: by layer_types, or as its files do"
+        raise MalformedModelError(msg)
     slots = (PLAN_RULES[key] if key else _by_window)(config, count)
     if not all(slot.roles or config.has("separate") or config.has("blocks") for slot in slots):
         msg = f"a layer only feeds forward, but model_type {quoted(config.model_type)} has no such layers"

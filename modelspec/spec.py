@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.config import Config, listed, read_config
@@ -52,6 +52,7 @@ class ModelSpec:
         draft_parameters: of these layers, with what joins them to the decoder.
         drafting: whether they are in use: then their state and parameters count.
         assumptions: what had to be taken as given, a line each.
+        unread: keys of the file that say something, but not to its class.
         warnings: where the class does not do what the file says, a line each.
     """
 
@@ -76,6 +77,7 @@ class ModelSpec:
     draft_parameters: int = 0
     drafting: bool = False
     assumptions: tuple[str, ...] = ()
+    unread: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -250,6 +252,7 @@ def build_spec(
         draft=draft,
         draft_parameters=draft_parameters,
         assumptions=_assumptions(text, config),
+        unread=config.unread,
         warnings=_warnings(config),
     )
 

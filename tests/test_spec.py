@@ -179,7 +179,7 @@ def test_norms_outside_the_layers() -> None:
     layers = 4 * 2
     assert build_spec(small).components["norms"] == (layers + 1) * 64
     assert build_spec({**small, "model_type": "bloom"}).components["norms"] == (layers + 2) * 128
-    opt = {**small, "model_type": "opt"}
+    opt = {**small, "model_type": "opt", "ffn_dim": 96}
     assert build_spec(opt).components["norms"] == (layers + 1) * 128
     assert build_spec({**opt, "do_layer_norm_before": False}).components["norms"] == layers * 128
     assert build_spec({**small, "model_type": "olmo"}).components["norms"] == 0
@@ -203,7 +203,7 @@ def test_norms_of_falcon(changes: dict[str, Any], norms: int) -> None:
 
 def test_embeddings_of_another_width_are_not_understood() -> None:
     """OPT-350m embeds in 512 and works in 1024."""
-    opt = {**LLAMA, "model_type": "opt"}
+    opt = {**LLAMA, "model_type": "opt", "ffn_dim": 96}
     error = refused({**opt, "word_embed_proj_dim": 32})
 
     assert isinstance(error, UnknownArchitectureError)
