@@ -80,7 +80,7 @@ def _strange_part(tensor: str, layers: int) -> bool:
     (True, False)
     """
     match = re.search(LAYER, tensor)
-    if not match or int(match["layer"]) >= layers or re.search(_ELSEWHERE, tensor):
+    if not match or int(match["layer"]) >= layers or re.search(_ELSEWHERE, tensor[: match.end()]):
         return False
     return re.match(_PLAIN_PARTS, tensor[match.end() :]) is None
 

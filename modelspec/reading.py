@@ -16,7 +16,7 @@ ALWAYS: Final = frozenset(
     {
         "model_type", "quantization_config", "quantization", "compression_config", "tie_word_embeddings",
         "sliding_window", "layer_types", "vision_config", "audio_config", "text_config", "mtp_transformer_layers",
-        "mtp_layers_block_type", "mtp_hybrid_override_pattern", "mtp_use_kda", "attn_type_list", "padded_vocab_size",
+        "mtp_layers_block_type", "mtp_hybrid_override_pattern", "mtp_use_kda", "attn_type_list",
         ENCODER_TOKENS, *ALIASES["mtp_layers"], *ALIASES["dtype"], *ALIASES["context"],
     }
 )  # fmt: skip

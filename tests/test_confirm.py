@@ -207,18 +207,28 @@ def test_layers_that_read_an_earlier_cache_imply_nothing() -> None:
     assert contradiction(model, files) is not None
 
 
-def test_two_mixers_of_a_layer_are_confirmed_alike() -> None:
-    """Two attentions of one width need projections of that width; of two widths one of them is contradicted."""
-    model = spec(NEW_LATENT)
-    twice = tuple(replace(layer, mixers=layer.mixers * 2) for layer in model.layers)
+def test_two_attentions_of_a_layer_are_more_than_the_keys_say() -> None:
+    """A layer with two attentions keeps twice what one keeps, which no key of an unknown class says."""
     numbered = tuple(
         replace(t, name=t.name.replace("self_attn", f"self_attn.{part}")) for t in LATENT_TENSORS for part in (0, 1)
     )
-    wider = tuple(replace(t, shape=(24, 64)) if "self_attn.1" in t.name else t for t in numbered)
 
-    confirm_attention(replace(model, layers=twice), collect({"x": numbered}, "x"))
-    with pytest.raises(UnknownArchitectureError, match="20 and 24 rows"):
-        confirm_attention(replace(model, layers=twice), collect({"x": wider}, "x"))
+    assert "self_attn.0" in refusal(NEW_LATENT, numbered)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "self_attn.q_conv1d.weight", "self_attn.g_proj.weight", "linear_attn.in_proj_qkvz.weight", "encoder_attn.k_proj.weight",
+        "crossattention.q_proj.weight", "short_conv.conv.weight", "rwkv.time_decay", "memory.keys",
+    ],
+)  # fmt: skip
+def test_a_part_that_plain_layers_have_not_is_refused(part: str) -> None:
+    """Beside key and value projections that agree, another part of the layer may keep a state of its own."""
+    stranger = Tensor(f"model.layers.2.{part}", "BF16", (16, 64))
+
+    assert part in refusal(NEW, (*LLAMA_TENSORS, stranger))
+    confirm_attention(spec(NEW), collect({"x": LLAMA_TENSORS}, "x"))
 
 
 def test_a_tensor_of_no_rank_is_no_projection() -> None:
