@@ -22,6 +22,7 @@ _DSA: Final = replace(
 )
 _V4: Final = Family(
     has=("moe", "compressed", "indexer", "window"),
+    mlp_bias="mlp_bias",
     extras="hyper_connections",
     needs=("experts", "expert_width", "shared_experts", "compression"),
 )

@@ -78,7 +78,7 @@ PLAIN_FAMILIES: Final[dict[str, Family]] = {
         tied=True,
     ),
     "deepseek": replace(_LLAMA, has=("moe",)),
-    "deepseek_v2": replace(_DEEPSEEK, has=("latent", "moe")),
+    "deepseek_v2": replace(_DEEPSEEK, mlp_bias="mlp_bias", has=("latent", "moe")),
     "deepseek_v3": replace(_DEEPSEEK_V3, has=("latent", "moe")),
     "dots1": Family(has=("moe",), needs=(*_ROUTED, "kv_heads"), qkv_bias=_BIAS, output_bias=_BIAS, qk_norm="head"),
     "ernie4_5": Family(

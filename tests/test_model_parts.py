@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from roofcast.modelspec.formats import FORMATS
-from roofcast.modelspec.model import Amount, Model, load_model
+from roofcast.modelspec.model import Amount, load_model
 from roofcast.modelspec.source import Checkpoint
-from roofcast.modelspec.weights import Tensor, WeightFiles, collect
-from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, llama_tensors, published
+from roofcast.modelspec.weights import Tensor, collect
+from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, published
+from tests.tiny_files import files, model
 
 # 2 tables of 500 x 64, 4 layers of Q, O 64 x 64, K, V 64 x 16, three 64 x 96 and two norms, and the last norm
 PARAMETERS = 2 * 500 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96 + 2 * 64) + 64
 BF16 = FORMATS["bf16"]
 FP8 = FORMATS["fp8"]
-
-
-def files(*more: Tensor, without: str = "\0", config: dict[str, Any] = LLAMA) -> WeightFiles:
-    """Collect the tensors of the small Llama, without those whose name has a text, and with more."""
-    kept = tuple(tensor for tensor in llama_tensors(config) if without not in tensor.name)
-    return collect({"model.safetensors": kept + more}, "x")
-
-
-def model(config: dict[str, Any], weights: WeightFiles | None = None, *, scales: int = 0) -> Model:
-    """Load a checkpoint made of a config and weight files."""
-    return load_model(Checkpoint("tiny", config, weights, None, "a test", scales))
-
-
-def difference(config: dict[str, Any], weights: WeightFiles) -> str:
-    """Return the warning on parameters, which must be there."""
-    warning = model(config, weights).parameters.warning
-    assert warning is not None
-    assert is_one_line(warning)
-    return warning
 
 
 def test_drafting_counts_the_draft_layers() -> None:
