@@ -14,7 +14,7 @@ from roofcast.modelspec.model import Amount, load_model
 from roofcast.modelspec.source import Checkpoint
 from roofcast.modelspec.weights import Tensor, WeightFiles, collect, summarise
 from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, llama_tensors, published
-from tests.tiny_files import files, model
+from tests.tiny_files import difference, files, model
 
 # 2 tables of 500 x 64, 4 layers of Q, O 64 x 64, K, V 64 x 16, three 64 x 96 and two norms, and the last norm
 PARAMETERS = 2 * 500 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96 + 2 * 64) + 64
@@ -22,14 +22,6 @@ EMBEDDING = 500 * 64
 TIED = {**LLAMA, "tie_word_embeddings": True}
 NEW = {**LLAMA, "model_type": "brand_new"}
 BF16, FP8, NVFP4 = FORMATS["bf16"], FORMATS["fp8"], FORMATS["nvfp4"]
-
-
-def difference(config: dict[str, Any], weights: WeightFiles) -> str:
-    """Return the warning on parameters, which must be there."""
-    warning = model(config, weights).parameters.warning
-    assert warning is not None
-    assert is_one_line(warning)
-    return warning
 
 
 def test_config_alone_counts_the_architecture() -> None:

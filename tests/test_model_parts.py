@@ -7,7 +7,7 @@ from roofcast.modelspec.model import Amount, load_model
 from roofcast.modelspec.source import Checkpoint
 from roofcast.modelspec.weights import Tensor, collect
 from tests.model_configs import DEEPSEEK, LLAMA, is_one_line, published
-from tests.tiny_files import files, model
+from tests.tiny_files import difference, files, model
 
 # 2 tables of 500 x 64, 4 layers of Q, O 64 x 64, K, V 64 x 16, three 64 x 96 and two norms, and the last norm
 PARAMETERS = 2 * 500 * 64 + 4 * (2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96 + 2 * 64) + 64

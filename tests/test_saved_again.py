@@ -49,7 +49,7 @@ def test_an_index_that_the_class_does_not_share() -> None:
 
 
 # wrapper -> whether the head is tied for (word at the top, word in the block): what the reference implementation does
-TIES = {
+TIES: dict[str, dict[tuple[bool | None, bool | None], bool]] = {
     "llama4": {(True, None): False, (True, False): False, (None, True): True, (False, True): True},
     "glm46v": {(True, False): True, (None, True): False, (False, True): False},
     "glm4v": {(True, False): True, (None, True): True, (False, True): True},

@@ -7,7 +7,7 @@ from typing import Any
 from roofcast.modelspec.model import Model, load_model
 from roofcast.modelspec.source import Checkpoint
 from roofcast.modelspec.weights import Tensor, WeightFiles, collect
-from tests.model_configs import LLAMA, llama_tensors
+from tests.model_configs import LLAMA, is_one_line, llama_tensors
 
 
 def files(*more: Tensor, without: str = "\0", config: dict[str, Any] = LLAMA) -> WeightFiles:
@@ -19,3 +19,11 @@ def files(*more: Tensor, without: str = "\0", config: dict[str, Any] = LLAMA) ->
 def model(config: dict[str, Any], weights: WeightFiles | None = None, *, scales: int = 0) -> Model:
     """Load a checkpoint made of a config and weight files."""
     return load_model(Checkpoint("tiny", config, weights, None, "a test", scales))
+
+
+def difference(config: dict[str, Any], weights: WeightFiles) -> str:
+    """Return the warning on parameters, which must be there."""
+    warning = model(config, weights).parameters.warning
+    assert warning is not None
+    assert is_one_line(warning)
+    return warning
