@@ -43,7 +43,7 @@ def test_aliases_that_agree_are_one_fact() -> None:
 
 def test_vocab_and_context_may_differ_between_aliases() -> None:
     """A padded vocabulary beside a plain one, and several ideas of the context, are usual: the table's order decides."""
-    spec = build_spec({**LLAMA, "padded_vocab_size": 512, "seq_length": 64})
+    spec = build_spec({**LLAMA, "model_type": "baichuan", "padded_vocab_size": 512, "seq_length": 64})
 
     assert spec.vocab == 512
     assert spec.max_context == 128
