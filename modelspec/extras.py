@@ -129,13 +129,27 @@ def _inner_norms(config: Config, layer: int | None, sparse: bool) -> int:
     return config.size("hidden") + config.size("intermediate")
 
 
+def _adaptive_norm(config: Config, layer: int | None, sparse: bool) -> int:
+    """Voxtral Realtime: the delay scales what the feed-forward reads, through a bottleneck of 32: 64 h. [parameter]"""
+    del layer, sparse
+    return 2 * 32 * config.size("hidden")
+
+
+def _normed_experts(config: Config, layer: int | None, sparse: bool) -> int:
+    """A.X K1: a norm after the experts of a sparse layer: h. [parameter]"""
+    del layer
+    return config.size("hidden") * sparse
+
+
 LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
+    "adaptive_norm": _adaptive_norm,
     "gemma3n": _gemma3n_layer,
     "gemma4": _gemma4_layer,
     "hyper_connections": _hyper_connection_layer,
     "inner_norms": _inner_norms,
     "lambdas": _lambdas,
     "norm_biases": _norm_biases,
+    "normed_experts": _normed_experts,
     "rwkv": _channel_mixing,
     "sandwich": _sandwich,
     "two_alphas": lambda *_: 2,  # Apertus: the two slopes of its activation

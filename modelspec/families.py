@@ -16,6 +16,7 @@ TABLES: Final[dict[str, str]] = {
     "families_mixed": "MIXED_FAMILIES",
     "families_recurrent": "RECURRENT_FAMILIES",
     "families_kin": "KIN_FAMILIES",
+    "families_later": "LATER_FAMILIES",
     "families_encoder": "ENCODER_FAMILIES",
 }
 # facts whose value must be above zero where a class needs them; of the others zero and null mean something

@@ -310,6 +310,8 @@ def _slides(config: Config, count: int, step: int) -> tuple[Slot, ...]:
         before = _periodic(prefix, config.size("prefix_dense_sliding_window_pattern", 1), -1, SLIDING)
         return (*before, *_periodic(count - prefix, step, at, SLIDING))
     slots = _periodic(count, step, at, SLIDING)
+    if config.trait_value("from_end"):  # Muse Glimmer: the last layer is full, and every N-th before it
+        return _periodic(count, step, 0, SLIDING)[::-1]
     return (Slot((FULL,)), *slots[1:]) if first_full else slots
 
 

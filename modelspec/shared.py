@@ -79,7 +79,7 @@ class SharedAttention:
         """One layer's, whose heads share twice the hidden size.
 
         Raises:
-            MalformedModelError: heads that do not divide it, or one another.
+            MalformedModelError: heads that do not divide it, or one another; widths stated otherwise.
         """
         heads, width = config.size("query_heads"), 2 * config.size("hidden")
         kv_heads = config.size("kv_heads", heads)
@@ -87,6 +87,10 @@ class SharedAttention:
             whole, part = (f"2 x hidden_size {width}", heads) if width % heads else (str(heads), kv_heads)
             msg = f"{part} attention heads do not divide {whole}"
             raise MalformedModelError(msg)
+        for key, due in (("attention_hidden_size", width), ("attention_head_dim", width // heads), ("head_dim", width // heads)):
+            if config.size(key, due) != due:  # one class reads it, the next works it out again: either would be a guess
+                msg = f"{key} is {config.size(key)}; over twice the hidden size {width} and {heads} heads it is {due}"
+                raise MalformedModelError(msg)
         rank = config.size("adapter_rank", 128) if config.flag("use_shared_attention_adapter") else 0
         return cls(heads, kv_heads, width // heads, width, owned=owned, adapters=rank)
 

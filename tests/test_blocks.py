@@ -68,6 +68,16 @@ ZAMBA2: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("key", ["attention_hidden_size", "attention_head_dim", "head_dim"])
+def test_shared_attention_over_another_width_is_refused(key: str) -> None:
+    """One class reads these widths, the next works them out again: a file that says otherwise is a contradiction."""
+    due = {"attention_hidden_size": 128}.get(key, 16)
+
+    assert build_spec({**ZAMBA2, key: due}).parameters == build_spec(ZAMBA2).parameters
+    with pytest.raises(MalformedModelError, match=f"it is {due}"):
+        build_spec({**ZAMBA2, key: due * 2})
+
+
 def test_shared_weights_count_once_and_caches_each() -> None:
     """Three uses of one block: its weights once, adapters and the way back three times, three caches of 2 h a token."""
     layers = build_spec(ZAMBA2).layers
