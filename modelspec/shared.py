@@ -87,7 +87,11 @@ class SharedAttention:
             whole, part = (f"2 x hidden_size {width}", heads) if width % heads else (str(heads), kv_heads)
             msg = f"{part} attention heads do not divide {whole}"
             raise MalformedModelError(msg)
-        for key, due in (("attention_hidden_size", width), ("attention_head_dim", width // heads), ("head_dim", width // heads)):
+        for key, due in (
+            ("attention_hidden_size", width),
+            ("attention_head_dim", width // heads),
+            ("head_dim", width // heads),
+        ):
             if config.size(key, due) != due:  # one class reads it, the next works it out again: either would be a guess
                 msg = f"{key} is {config.size(key)}; over twice the hidden size {width} and {heads} heads it is {due}"
                 raise MalformedModelError(msg)
