@@ -134,12 +134,17 @@ class CompressedAttention:
 
         Raises:
             UnknownArchitectureError: a ratio that is not understood.
+            MalformedModelError: groups of the output projection that do not divide the heads' width.
         """
+        heads, head_dim, groups = config.size("query_heads"), config.size("head_dim"), config.size("o_groups")
+        if heads * head_dim % groups:
+            msg = f"o_groups {groups} does not divide num_attention_heads x head_dim {heads * head_dim}"
+            raise MalformedModelError(msg)
         return cls(
-            query_heads=config.size("query_heads"),
-            head_dim=config.size("head_dim"),
+            query_heads=heads,
+            head_dim=head_dim,
             q_lora_rank=config.size("q_lora_rank"),
-            output_groups=config.size("o_groups"),
+            output_groups=groups,
             output_rank=config.size("o_lora_rank"),
             sliding_window=config.size("window"),
             ratio=_ratio(config, layer),

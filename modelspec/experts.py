@@ -187,7 +187,12 @@ def _shared_width(config: Config, width: int) -> int:
         return width
     if config.value("shared_width") is not None:
         return config.optional_size("shared_width") or 0
-    return (config.optional_size("shared_experts") or 0) * width
+    count = config.optional_size("shared_experts") or 0
+    always = config.trait_value("shared_count", count)
+    if count != always:
+        msg = f"{config.key_of('shared_experts')} is {count}, but its class has {always} whatever the file says"
+        raise MalformedModelError(msg)
+    return count * width
 
 
 def _mlp_router(config: Config, experts: int) -> int:

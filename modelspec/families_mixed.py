@@ -24,6 +24,7 @@ _V4: Final = Family(
     has=("moe", "compressed", "indexer", "window"),
     mlp_bias="mlp_bias",
     extras="hyper_connections",
+    constants={"shared_count": 1},
     needs=("experts", "expert_width", "shared_experts", "compression"),
 )
 _MIMO: Final = Family(

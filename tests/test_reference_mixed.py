@@ -79,3 +79,14 @@ def test_the_reference_covers_every_class_of_these_tables() -> None:
     checked = {model["config"]["model_type"] for model in MODELS}
 
     assert {*RECURRENT_FAMILIES, *KIN_FAMILIES, *LATER_FAMILIES} <= checked | NOT_THERE.keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"), [("n_shared_experts", 2, "has 1 whatever"), ("o_groups", 3, "does not divide")]
+)
+def test_deepseek_v4_is_not_answered_past_its_class(key: str, value: int, named: str) -> None:
+    """Two shared experts, of which its class builds one, and groups that do not share the heads are refused."""
+    config = next(model["config"] for model in MODELS if model["config"]["model_type"] == "deepseek_v4")
+
+    assert isinstance(outcome({**config, key: 1}), ModelSpec)
+    assert named in str(outcome({**config, key: value}))
