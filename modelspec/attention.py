@@ -62,6 +62,7 @@ class GroupedAttention:
         extra_parameters: sinks, gates and other weights of this layer's attention.
         index: keys of a sparse index beside the cache; None without.
         chunked: whether the window is a chunk, which starts afresh every W tokens, instead of sliding.
+        masks: whether the window only masks: older keys and values are kept all the same (GPT-Neo).
     """
 
     query_heads: int
@@ -79,6 +80,7 @@ class GroupedAttention:
     index: Indexer | None = None
     chunked: bool = False
     key_bias: bool = True
+    masks: bool = False
 
     @property
     def label(self) -> str:
@@ -109,14 +111,14 @@ class GroupedAttention:
 
     @property
     def state(self) -> tuple[Kept, ...]:
-        """Keys and values of every token, or of the last W; none where an earlier layer's are read.
+        """Keys and values of every token, or of the last W that a window keeps; none where an earlier layer's are read.
 
         >>> GroupedAttention(32, 8, 128, 128, window=1024).state
         (Kept(heads=8, width=256, per=1, cap=1024, fixed=False, format='cache'),)
         """
         if not self.stores:
             return ()
-        own = per_token(self.kv_heads, self.head_dim + self.value_head_dim, self.window)
+        own = per_token(self.kv_heads, self.head_dim + self.value_head_dim, None if self.masks else self.window)
         return (own, *(self.index.state if self.index else ()))
 
     @property

@@ -336,6 +336,11 @@ def feed_forwards(config: Config, layer: int | None, *, sparse: bool) -> tuple[F
         return (_block(config, layer),)
     if not sparse:
         return (dense_layer(config, layer),)
+    routed = config.trait_value("routed")
+    if routed:
+        from roofcast.modelspec.routed import ROUTED  # noqa: PLC0415 - few classes have any
+
+        return ROUTED[routed](config)
     if config.trait_value("modalities"):
         return tuple(moe_layer(_of_modality(config, modality)) for modality in range(MODALITIES))
     experts = moe_layer(config)

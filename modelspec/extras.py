@@ -141,15 +141,37 @@ def _normed_experts(config: Config, layer: int | None, sparse: bool) -> int:
     return config.size("hidden") * sparse
 
 
+def _post_norms(config: Config, layer: int | None, sparse: bool) -> int:
+    """HyperCLOVA X: norms after attention and after the feed-forward as well: 2 h. [parameter]"""
+    del layer, sparse
+    return 2 * config.size("hidden") * config.flag("use_post_norm", default=True)
+
+
+def _dynamic_mask(config: Config, layer: int | None, sparse: bool) -> int:
+    """Doge: a decay a KV head, a projection of values to one number each, and a scale of both residuals. [parameter]
+
+    n + n n d, with biases n more, and 2 h.
+    """
+    del layer, sparse
+    hidden, query_heads = config.size("hidden"), config.size("query_heads")
+    if config.flag("is_moe"):
+        config.size("experts")  # without a number it would be dense
+    heads, head_dim = config.size("kv_heads", query_heads), config.size("head_dim", hidden // query_heads)
+    return heads * (1 + heads * head_dim + config.flag("attention_bias")) + 2 * hidden
+
+
 LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "adaptive_norm": _adaptive_norm,
+    "dynamic_mask": _dynamic_mask,
     "gemma3n": _gemma3n_layer,
     "gemma4": _gemma4_layer,
     "hyper_connections": _hyper_connection_layer,
     "inner_norms": _inner_norms,
     "lambdas": _lambdas,
+    "jetmoe": lambda config, *_: 2 * config.size("hidden"),  # JetMoE: a bias on what each set of experts adds
     "norm_biases": _norm_biases,
     "normed_experts": _normed_experts,
+    "post_norms": _post_norms,
     "rwkv": _channel_mixing,
     "sandwich": _sandwich,
     "two_alphas": lambda *_: 2,  # Apertus: the two slopes of its activation

@@ -204,6 +204,21 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     "qwen3_5_moe_text": _QWEN_DELTA_MOE,
     "qwen3_5_text": _QWEN_DELTA,
     "qwen3_next": _QWEN_DELTA_MOE,
+    "recurrent_gemma": Family(
+        has=("rg_lru", "window"),
+        reads=("_block_types",),
+        qkv_bias=_BIAS,
+        output_bias=True,
+        mlp_bias=True,
+        tied=True,
+        ffn_divisor=2,
+        defaults={
+            "conv1d_width": 4,
+            "attention_window_size": 2048,
+            "_block_types": ["recurrent", "recurrent", "attention"],
+        },
+        names={"window": ("sliding_window", "attention_window_size")},
+    ),
     "rwkv": _RWKV,
     "rwkv5": replace(
         _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 5, "every_layer": ("linear",)}

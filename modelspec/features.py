@@ -20,7 +20,7 @@ _DELTA: Final = ("gated_delta", "kimi_delta")
 
 # features that read a key -> the keys; one of the features is enough
 FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
-    (("moe",), ALIASES["experts"]),
+    (("moe",), (*ALIASES["experts"], "is_moe")),
     (("zero_experts",), ("zero_expert_num",)),
     (("latent",), ("kv_lora_rank",)),
     (("indexer",), ("index_n_heads", "index_head_dim", "index_topk")),
@@ -33,6 +33,8 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     (_DELTA, ("linear_num_key_heads", "linear_key_head_dim", "linear_value_head_dim")),
     (_MAMBA, (*ALIASES["ssm_heads"], *ALIASES["ssm_state"], "mamba_d_ssm", "attn_layer_period", "attn_layer_indices")),
     ((*_MAMBA, "separate"), ("layers_block_type", "hybrid_override_pattern")),
+    (("rg_lru",), ("lru_width", "block_types", "_block_types", "conv1d_width", "attention_window_size")),
+    (("local",), ("attention_layers", "attention_types", "window_size")),
     (("short_conv",), ("conv_L_cache", "full_attn_idxs")),
     (("mlstm",), ("qk_dim_factor", "v_dim_factor")),
     (("rwkv", "shared_block"), ("attention_hidden_size",)),

@@ -78,6 +78,7 @@ def read_grouped(config: Config, slot: Slot, role: str) -> GroupedAttention:
         index=_block_index(own, slot),
         chunked=role == CHUNKED and window is not None,
         key_bias=own.trait_value("key_bias", default=True),
+        masks=window is not None and own.trait_value("masks", default=False),
     )
 
 

@@ -134,6 +134,8 @@ UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in nam
     "prefix_dense_sliding_window_pattern", "index_block_size", "index_topk_blocks", "attention_other_setting",
     "use_head_wise_attn_gate",
     "attn_res_block_size", "latent_moe_use_norm", "num_mem_blocks", "num_mtp_modules", "moe_layers",
+    "lru_width", "block_types", "_block_types", "conv1d_width", "attention_window_size",
+    "attention_layers", "attention_types", "window_size", "is_moe", "use_post_norm",
 }  # fmt: skip
 
 # Named like something that shapes memory or work, yet it does not.
@@ -173,7 +175,7 @@ INERT: Final = frozenset({
     "linear_silu", "num_query_groups", "moe_router_pre_softmax", "layer_rope_theta", "embd_layer", "full_attn_mod",
     "interpolate_factor", "original_max_position_embeddings", "index_local_blocks", "layer_norm_type",
     "block_size", "use_expert_bias", "hidden_mamba_act", "use_mem_rope", "swiglu_limits", "swiglu_limits_shared",
-    "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "layer_norm_elementwise_affine",
+    "keep_window_size", "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "layer_norm_elementwise_affine",
 })  # fmt: skip
 
 # plain strings: re compiles and keeps them on first use, and a config of the catalogue never needs them

@@ -86,6 +86,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "mllama": Wrapper("mllama_text_model"),
     "molmo": Wrapper("molmo"),
     "paligemma": Wrapper("gemma", tied=True),
+    "phi4_multimodal": Wrapper("phi4_multimodal"),
     "phi4mm": Wrapper("phi3"),
     "qwen2_5_omni": Wrapper("qwen2_5_omni_text", heeds="none"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", heeds="either"),

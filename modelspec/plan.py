@@ -63,12 +63,7 @@ LAYER_NAMES: Final[dict[str, Slot]] = {
     "heavily_compressed_attention": Slot((FULL,)),
     **_FEED,
 }
-PATTERN_LETTERS: Final[dict[str, Slot]] = {
-    "M": Slot((LINEAR,)),
-    "*": Slot((FULL,)),
-    "-": _FEED["mlp"],
-    "E": _FEED["moe"],
-}
+PATTERN_LETTERS: Final = {"M": Slot((LINEAR,)), "*": Slot((FULL,)), "-": _FEED["mlp"], "E": _FEED["moe"]}
 _GLOBAL_LETTERS: Final = frozenset("GF")
 
 
@@ -142,8 +137,7 @@ def _by_names(key: str) -> Callable[[Config, int], tuple[Slot, ...]]:
     """A rule that reads one name a layer; entries beyond the layers are those of multi-token prediction."""
 
     def rule(config: Config, count: int) -> tuple[Slot, ...]:
-        names = per_layer(config, key, count)
-        return _named(config, key, map(str, names), LAYER_NAMES)
+        return _named(config, key, map(str, per_layer(config, key, count)), LAYER_NAMES)
 
     return rule
 
@@ -315,6 +309,13 @@ def _slides(config: Config, count: int, step: int) -> tuple[Slot, ...]:
     return (Slot((FULL,)), *slots[1:]) if first_full else slots
 
 
+def _by_repeats(config: Config, count: int) -> tuple[Slot, ...]:
+    """A pattern that repeats."""
+    from roofcast.modelspec.repeats import repeated_slots  # noqa: PLC0415 - few models have one
+
+    return repeated_slots(config, count)
+
+
 def _by_blocks(config: Config, count: int) -> tuple[Slot, ...]:
     """block_configs: in each layer attention, a matrix in its place, or none, and a feed-forward or none."""
     slots = []
@@ -373,6 +374,10 @@ PLAN_RULES: Final[Mapping[str, Callable[[Config, int], tuple[Slot, ...]]]] = {
     "hybrid_override_pattern": _by_letters,
     "hybrid_layer_pattern": _by_flags("hybrid_layer_pattern", SLIDING, FULL),
     "attn_type_list": _by_flags("attn_type_list", FULL, LINEAR),
+    "block_types": _by_repeats,
+    "_block_types": _by_repeats,
+    "attention_layers": _by_repeats,
+    "attention_types": _by_repeats,
     "linear_attn_config": _by_kda_lists,
     "full_attention_interval": _every("full_attention_interval", LINEAR),
     "layer_group_size": _every("layer_group_size", LINEAR),

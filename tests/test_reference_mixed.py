@@ -16,8 +16,10 @@ from roofcast.modelspec.spec import ModelSpec, build_spec
 from roofcast.modelspec.state import CACHE
 from tests.model_configs import FIXTURES, MISSING, changed, is_one_line, outcome
 
-REFERENCE = json.loads((FIXTURES / "reference_mixed.json").read_text())
-MODELS: list[dict[str, Any]] = REFERENCE["models"]
+MIXED, FEW = (json.loads((FIXTURES / f"reference_{name}.json").read_text()) for name in ("mixed", "few"))
+MODELS: list[dict[str, Any]] = [*MIXED["models"], *FEW["models"]]
+BEFORE = len(MIXED["models"])
+ABSENT = [*MIXED["absent"], *({**row, "model": row["model"] + BEFORE} for row in FEW["absent"])]
 MEASURED = [index for index, model in enumerate(MODELS) if "held" in model]
 BYTES = {"cache": 2, "model": 2, "fp32": 4}  # the reference ran in bf16 and keeps recurrent states in fp32
 # classes that the reference does not have, with what their own tests rest on
@@ -63,7 +65,7 @@ def test_state_is_what_the_reference_holds(index: int) -> None:
         assert measured in {held(spec, int(tokens), less=1), held(spec, int(tokens), less=0)}
 
 
-@pytest.mark.parametrize("row", REFERENCE["absent"], ids=lambda row: f"{named(row['model'])}-{row['without']}")
+@pytest.mark.parametrize("row", ABSENT, ids=lambda row: f"{named(row['model'])}-{row['without']}")
 def test_an_absent_key_is_the_classs_default_or_refused(row: dict[str, Any]) -> None:
     """A key left out is never silently another value than the class takes: the count is the reference's, or none."""
     found = outcome(changed(MODELS[row["model"]]["config"], **{row["without"]: MISSING}))

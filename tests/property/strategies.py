@@ -12,12 +12,14 @@ from roofcast.modelspec.cca import ConvolutionalAttention
 from roofcast.modelspec.compressed import KINDS_BY_RATIO, CompressedAttention
 from roofcast.modelspec.cross import CrossAttention
 from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
+from roofcast.modelspec.griffin import RgLru
 from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.keys import INERT, UNDERSTOOD
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.linear import LinearFeedForward, LinearMap
 from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
+from roofcast.modelspec.routed import RoutedAttention
 from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
 from roofcast.modelspec.shared import SharedAttention, SharedFeedForward
 from roofcast.modelspec.spec import ModelSpec
@@ -78,6 +80,7 @@ def grouped(draw: st.DrawFn) -> GroupedAttention:
         extra_parameters=draw(WEIGHTS),
         index=draw(st.none() | INDEX),
         chunked=window is not None and draw(st.booleans()),
+        masks=window is not None and draw(st.booleans()),
         key_bias=draw(st.booleans()),
     )
 
@@ -173,6 +176,8 @@ ATTENTION_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
     "kimi_delta": st.builds(KimiDelta, FEW, SIZES, FEW, st.booleans(), st.booleans(), STATE_FORMATS),
     "mamba2": mamba2(),
     "mamba1": st.builds(Mamba1, SIZES, FEW, FEW, FEW, st.booleans(), st.booleans(), st.booleans(), STATE_FORMATS),
+    "rg_lru": st.builds(RgLru, FEW, SIZES, FEW, STATE_FORMATS),
+    "routed_heads": st.builds(RoutedAttention, FEW, SIZES, FEW),
     "mlstm": st.builds(MLstm, FEW, SIZES, SIZES, st.booleans(), STATE_FORMATS),
     "rwkv": rwkv(),
     "lightning": st.builds(LightningAttention, FEW, SIZES, STATE_FORMATS),
