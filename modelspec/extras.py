@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.strictjson import quoted, short
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -22,7 +25,7 @@ def _hyper_connection_layer(config: Config, layer: int | None, sparse: bool) -> 
 
 
 def _hyper_connection_head(config: Config) -> int:
-    """DeepSeek-V4: streams come together before the head: m (m h) + m + 1. [parameter]"""
+    """DeepSeek-V4, Hy4: streams come together before the head: m (m h) + m + 1. [parameter]"""
     streams = config.size("hc_mult")
     return streams * streams * config.size("hidden") + streams + 1
 
@@ -160,12 +163,37 @@ def _dynamic_mask(config: Config, layer: int | None, sparse: bool) -> int:
     return heads * (1 + heads * head_dim + config.flag("attention_bias")) + 2 * hidden
 
 
+def _gated_norms(config: Config, layer: int | None, sparse: bool) -> int:
+    """A.X K2: a gate of rank r on the norm before attention, and before experts: 2 h r each. [parameter]"""
+    del layer
+    return 2 * config.size("hidden") * config.size("gated_norm_rank") * (1 + sparse)
+
+
+def _independent_connections(config: Config, layer: int | None, sparse: bool) -> int:
+    """Hy4: two hyper-connections a layer that do not mix their m streams: 2 m (m h) + 2 m + 2 each. [parameter]"""
+    del layer, sparse
+    streams = config.size("hc_mult")
+    return 2 * (2 * streams * streams * config.size("hidden") + 2 * streams + 2)
+
+
+def _learned_frequencies(config: Config) -> int:
+    """Mistral Large 4: a learned factor on every frequency of RoPE: d_rope / 2. [parameter]"""
+    rope = config.raw.get("rope_parameters")
+    for where in (config.raw, rope if isinstance(rope, dict) else {}):
+        if where.get("partial_rotary_factor") not in (None, 1):  # its queries and keys would not fit its frequencies
+            msg = f"partial_rotary_factor is {short(where['partial_rotary_factor'])}, but model_type {quoted(config.model_type)} has no such thing"
+            raise UnknownArchitectureError(msg)
+    return -(-config.size("qk_rope_head_dim") // 2)
+
+
 LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "adaptive_norm": _adaptive_norm,
     "dynamic_mask": _dynamic_mask,
+    "gated_norms": _gated_norms,
     "gemma3n": _gemma3n_layer,
     "gemma4": _gemma4_layer,
     "hyper_connections": _hyper_connection_layer,
+    "independent_connections": _independent_connections,
     "inner_norms": _inner_norms,
     "lambdas": _lambdas,
     "jetmoe": lambda config, *_: 2 * config.size("hidden"),  # JetMoE: a bias on what each set of experts adds
@@ -182,6 +210,8 @@ MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
     "gemma3n": _gemma3n_model,
     "gemma4": _per_layer_projection,
     "hyper_connections": _hyper_connection_head,
+    "independent_connections": _hyper_connection_head,
+    "learned_frequencies": _learned_frequencies,
     "t5": _position_biases,
     "zaya": _zaya_model,
 }

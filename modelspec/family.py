@@ -31,7 +31,7 @@ class Family:
         expert_bias: whether routed experts have biases on their projections.
         sinks, sliding_sinks: whether full and sliding layers have a learned sink a query head.
         gate: `` (none), `element` (a gate as wide as the queries, in one projection with them), `separate` (in one of
-            its own, without biases), `head` (one for each query head).
+            its own, without biases), `head` (one for each query head), `query_latent` (MLA: with them, of their latent).
         gate_key: config key that switches it; empty is always.
         separate: whether a layer is a mixer or a feed-forward, never both.
         dense_beside: whether a dense feed-forward stands beside the experts of a layer.

@@ -20,7 +20,7 @@ class Indexer:
         heads, head_dim: index query heads, and the width of a head and of the shared key.
         selected: tokens that a query goes on to read. [token]
         query_width: width that the index queries are projected from; 0 is the residual's.
-        norm_parameters: of the norms on index queries and keys.
+        norm_parameters: of the norms on index queries and keys, and of scales on queries.
         weighted: whether each head's score has a learned weight, h to `heads`.
     """
 
@@ -54,14 +54,18 @@ class Indexer:
 
 
 def latent_indexer(config: Config) -> Indexer:
-    """The indexer beside MLA: queries from the query latent, a LayerNorm on the key."""
-    head_dim = config.size("index_head_dim")
+    """The indexer beside MLA: queries from the query latent, a LayerNorm on the key.
+
+    Without a latent, queries may have a LayerNorm on their input, and a scale and a bias a head by position.
+    """
+    head_dim, heads = config.size("index_head_dim"), config.size("index_n_heads")
+    scaled = config.size("hidden") + heads if config.trait_value("scaled_queries") else 0
     return Indexer(
-        heads=config.size("index_n_heads"),
+        heads=heads,
         head_dim=head_dim,
         selected=config.size("index_topk"),
         query_width=config.optional_size("q_lora_rank") or 0,
-        norm_parameters=2 * head_dim,
+        norm_parameters=2 * (head_dim + scaled),
     )
 
 

@@ -133,6 +133,7 @@ UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in nam
     "adapter_rank", "use_shared_attention_adapter", "use_sandwich_norm", "use_attention_gate", "context_length",
     "prefix_dense_sliding_window_pattern", "index_block_size", "index_topk_blocks", "attention_other_setting",
     "use_head_wise_attn_gate",
+    "kv_source_layers", "gated_norm_rank",
     "attn_res_block_size", "latent_moe_use_norm", "num_mem_blocks", "num_mtp_modules", "moe_layers",
     "lru_width", "block_types", "_block_types", "conv1d_width", "attention_window_size",
     "attention_layers", "attention_types", "window_size", "is_moe", "use_post_norm",

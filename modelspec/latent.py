@@ -10,6 +10,7 @@ from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureEr
 from roofcast.modelspec.heads import window_of
 from roofcast.modelspec.indexer import Indexer, latent_indexer
 from roofcast.modelspec.keys import is_off
+from roofcast.modelspec.latent_sharing import keeps_latent, rotates
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.strictjson import short
@@ -35,7 +36,8 @@ class LatentAttention:
         window: keys a query sees at most; None is all. [token]
         index: keys of a sparse index (DSA) that this layer computes itself; None without.
         selected: tokens that an earlier layer's index selects for this one; None without.
-        extra_parameters: gates and other weights of this layer's attention.
+        extra_parameters: gates, sinks and other weights of this layer's attention.
+        stores: whether it keeps a latent of its own; without, it reads an earlier layer's and projects none.
     """
 
     query_heads: int
@@ -49,6 +51,7 @@ class LatentAttention:
     index: Indexer | None = None
     selected: int | None = None
     extra_parameters: int = 0
+    stores: bool = True
 
     @property
     def label(self) -> str:
@@ -78,13 +81,17 @@ class LatentAttention:
 
     @property
     def state(self) -> tuple[Kept, ...]:
-        """The latent and the RoPE key of every token, whole on every device, and the index's keys."""
-        return (per_token(1, self.elements_per_token, self.window), *(self.index.state if self.index else ()))
+        """The latent and the RoPE key of every token, whole on every device, and the index's keys.
+
+        A layer that reads an earlier layer's latent keeps the keys of its own index alone, or nothing.
+        """
+        latent = (per_token(1, self.elements_per_token, self.window),) if self.stores else ()
+        return (*latent, *(self.index.state if self.index else ()))
 
     @property
     def projection_rows(self) -> tuple[tuple[str, int], ...]:
         """The projection that fills the cache, with its rows: d_c + d_rope."""
-        return (("kv_a_proj_with_mqa", self.elements_per_token),)
+        return (("kv_a_proj_with_mqa", self.elements_per_token),) if self.stores else ()
 
     def parameters(self, hidden: int) -> int:
         """Weights of the down and up projections, their norms and the output. [parameter]
@@ -97,10 +104,11 @@ class LatentAttention:
         """
         rank, q_width = self.q_lora_rank, self.query_heads * self.head_dim
         query = hidden * q_width if rank is None else hidden * rank + rank + rank * q_width
-        down = hidden * self.elements_per_token + self.kv_lora_rank
+        made = self.elements_per_token * self.stores
+        down = hidden * made + self.kv_lora_rank * self.stores
         up = self.kv_lora_rank * self.query_heads * (self.qk_nope_head_dim + self.value_head_dim)
         output = self.query_heads * self.value_head_dim * hidden
-        biases = ((rank or 0) + self.elements_per_token + hidden) * self.bias
+        biases = ((rank or 0) + made + hidden) * self.bias
         index = self.index.parameters(hidden) if self.index else 0
         return query + down + up + output + biases + index + self.extra_parameters
 
@@ -120,27 +128,53 @@ class LatentAttention:
 
 
 def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
-    """MLA, with a sparse index of its own, an earlier layer's, or none."""
+    """MLA, with a sparse index of its own, an earlier layer's, or none.
+
+    Raises:
+        MalformedModelError: a first layer without an index or a latent of its own, sizes that cannot be.
+    """
+    layer = slot.layer or 0
     indexed = config.raw.get("index_head_dim") is not None and config.has("indexer")
     own_index = indexed and _has_index(config, slot)
-    heads, family = config.size("query_heads"), config.family
-    gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
+    if indexed and not own_index and layer == 0:
+        msg = "the first layer shares the index of an earlier one, but there is none: it must have its own"
+        raise MalformedModelError(msg)
+    heads, rope = config.size("query_heads"), config.size("qk_rope_head_dim")
     shared = config.size("hidden") // heads if config.trait_value("values_share_hidden") else None
     value_head_dim = config.size("v_head_dim", shared)
-    widths = {"head": heads, "element": heads * value_head_dim}
+    plain = 0 if rotates(config, layer) else rope  # without RoPE the whole key is expanded from the latent
     return LatentAttention(
         query_heads=heads,
         kv_lora_rank=config.size("kv_lora_rank"),
         q_lora_rank=config.optional_size("q_lora_rank"),
-        qk_nope_head_dim=config.size("qk_nope_head_dim"),
-        qk_rope_head_dim=config.size("qk_rope_head_dim"),
+        qk_nope_head_dim=config.size("qk_nope_head_dim") + plain,
+        qk_rope_head_dim=rope - plain,
         value_head_dim=value_head_dim,
-        bias=config.trait(family.qkv_bias),
+        bias=config.trait(config.family.qkv_bias),
         window=window_of(config, role),
         index=latent_indexer(config) if own_index else None,
         selected=config.size("index_topk") if indexed and not own_index else None,
-        extra_parameters=config.size("hidden") * widths.get(gate, 0),
+        extra_parameters=_extra(config, heads, value_head_dim),
+        stores=keeps_latent(config, layer),
     )
+
+
+def _extra(config: Config, heads: int, value_head_dim: int) -> int:
+    """Weights beside the projections: a gate, a sink a head, a scale and a bias a head by position. [parameter]
+
+    A gate of the query latent has one matrix with the queries, which reads the latent before and after its norm.
+    """
+    hidden, family = config.size("hidden"), config.family
+    gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
+    queries = config.size("qk_nope_head_dim") + config.size("qk_rope_head_dim")
+    rank = config.optional_size("q_lora_rank") or 0
+    gates = {
+        "head": hidden * heads,
+        "element": hidden * heads * value_head_dim,
+        "query_latent": rank * heads * (queries + 2 * value_head_dim),
+    }
+    scales = 2 * heads if config.trait_value("scaled_queries") else 0
+    return gates.get(gate, 0) + heads * config.trait(family.sinks) + scales
 
 
 def _has_index(config: Config, slot: Slot) -> bool:

@@ -72,6 +72,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "glm46v": Wrapper("glm4v_text"),
     "glm4v": Wrapper("glm4v_text", heeds="either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", heeds="either"),
+    "hy_v4_vl": Wrapper("hy_v4_vl_text"),
     "idefics3": Wrapper("llama"),
     "internvl": Wrapper("qwen2", tied=True),
     "kimi_k25": Wrapper("deepseek_v3", tied=True),
@@ -83,6 +84,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "minicpmv4_6": Wrapper("qwen3_5_text"),
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", heeds="either"),
     "mistral3": Wrapper("mistral", tied=True),
+    "mistral_large4": Wrapper("mistral_large4_text"),
     "mllama": Wrapper("mllama_text_model"),
     "molmo": Wrapper("molmo"),
     "paligemma": Wrapper("gemma", tied=True),
@@ -105,8 +107,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
 
 # wrappers whose text model is of one class, whatever model_type its block states
 FIXED: Final = frozenset({
-    "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "llama4", "minimax_m3_vl",
-    "mllama", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "step3p7",
+    "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "hy_v4_vl", "llama4",
+    "minimax_m3_vl", "mistral_large4", "mllama", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "step3p7",
 })  # fmt: skip
 
 

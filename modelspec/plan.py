@@ -91,7 +91,7 @@ def layer_plan(config: Config) -> tuple[Slot, ...]:
         slots = (*slots[:-1], Slot((FULL,)))
     _check_shared(config, slots)
     widths = config.trait_value("listed_widths") and isinstance(config.value("intermediate"), list)
-    if not widths and all(is_off(config.raw.get(key)) for key in LAYERED):
+    if not (widths or config.trait_value("numbered")) and all(is_off(config.raw.get(key)) for key in LAYERED):
         return slots
     return tuple(Slot(slot.roles, slot.feeds, slot.sparse, layer) for layer, slot in enumerate(slots))
 

@@ -51,6 +51,7 @@ class ModelSpec:
         draft: multi-token-prediction layers in the files, beyond `layers` and not counted in them.
         draft_parameters: of these layers, with what joins them to the decoder.
         drafting: whether they are in use: then their state and parameters count.
+        undrafted: how many such layers the files hold where no public code tells what is in them.
         assumptions: what had to be taken as given, a line each.
         unread: keys of the file that say something, but not to its class.
         warnings: where the class does not do what the file says, a line each.
@@ -76,6 +77,7 @@ class ModelSpec:
     draft: tuple[Layer, ...] = ()
     draft_parameters: int = 0
     drafting: bool = False
+    undrafted: int = 0
     assumptions: tuple[str, ...] = ()
     unread: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = ()
@@ -144,13 +146,20 @@ class ModelSpec:
 
     @property
     def active_layers(self) -> tuple[Layer, ...]:
-        """The decoder's layers and, with `drafting`, those of multi-token prediction."""
+        """The decoder's layers and, with `drafting`, those of multi-token prediction.
+
+        Raises:
+            UnknownArchitectureError: drafting, where what is in its layers is not known.
+        """
+        if self.drafting and self.undrafted:
+            msg = f"what the multi-token-prediction layers of model_type {quoted(self.model_type)} hold is not known"
+            raise UnknownArchitectureError(msg)
         return (*self.layers, *(self.draft if self.drafting else ()))
 
     @property
     def mtp_layers(self) -> int:
         """How many multi-token-prediction layers the files hold."""
-        return len(self.draft)
+        return len(self.draft) or self.undrafted
 
     @property
     def attention_label(self) -> str:
@@ -227,7 +236,8 @@ def build_spec(
     _refuse_other_embedding_width(config, hidden)
     _refuse_half(config)
     layers = read_layers(config)
-    draft, draft_parameters = _draft(config, layers)
+    undrafted = _undrafted(config)
+    draft, draft_parameters = _draft(config, layers) if not undrafted else ((), 0)
     final = family.final_norm and config.flag("do_layer_norm_before", default=True)
     towers, unknown = _towers(raw, text, config)
     extra, tables = _extra(config)
@@ -251,10 +261,16 @@ def build_spec(
         uncounted=tuple(key for key in UNCOUNTED if not is_off(config.raw.get(key))),
         draft=draft,
         draft_parameters=draft_parameters,
+        undrafted=undrafted,
         assumptions=_assumptions(text, config),
         unread=config.unread,
         warnings=_warnings(config),
     )
+
+
+def _undrafted(config: Config) -> int:
+    """Draft layers of a class whose draft no public code shows."""
+    return config.size("mtp_layers", 0, least=0) if config.trait_value("draft_unknown") else 0
 
 
 def _draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:

@@ -1,4 +1,4 @@
-"""Towers of EXAONE 4.5, with grouped attention, and of Gemma 4's unified model, which embeds raw patches.
+"""Towers of EXAONE 4.5, with grouped attention, of Hy4, and of Gemma 4's unified model, which embeds raw patches.
 
 Counts and class defaults were checked against the reference implementation (transformers 5.24, meta device).
 """
@@ -50,6 +50,23 @@ GEMMA4_UNIFIED_AUDIO: Final = TowerClass(
 )
 
 
+HY_V4: Final = TowerClass(
+    ("hy_v4_vl_vision",),
+    {
+        "hidden_size": 1536,
+        "intermediate_size": 6144,
+        "num_attention_heads": 16,
+        "num_channels": 3,
+        "num_hidden_layers": 40,
+        "out_hidden_size": 6144,
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "max_image_size": 2048,
+    },
+    {"attention_heads": "num_attention_heads"},
+)
+
+
 def exaone4_5(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """EXAONE 4.5: RMS-normed blocks with fewer key-value heads and a gated feed-forward, both with biases.
 
@@ -86,4 +103,27 @@ def gemma4_unified(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     return tuple(towers)
 
 
-PATCH_WRAPPERS: Final[dict[str, Reader]] = {"exaone4_5": exaone4_5, "gemma4_unified": gemma4_unified}
+def hy_v4_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
+    """Hy4: learned positions of the largest image, and two convolutions that merge squares of patches.
+
+    >>> [tower.parameters for tower in hy_v4_vl({}, 6144)]
+    [1159609344, 75517440]
+    """
+    block = read_block(config, VISION, HY_V4)
+    width, heads, patch = block.size("hidden_size"), block.size("num_attention_heads"), block.size("patch_size")
+    head_dim = block.size("head_dim") if block.values.get("head_dim") is not None else width // heads
+    edge = block.size("max_image_size") // patch
+    stem = patch_embedding(block.size("num_channels"), width, (patch, patch)) + (edge**2 + 1) * width
+    mlp = feed_forward(width, block.size("intermediate_size"))
+    layer = attention(width, heads * head_dim, heads * head_dim) + mlp + 2 * norm(width)
+    merge, out = block.size("spatial_merge_size"), block.size("out_hidden_size")
+    merged = width * merge**2
+    merger = norm(width, bias=False) + patch_embedding(width, merged, (merge, merge)) + linear(merged, out) + out
+    return Tower("vision", stem + block.size("num_hidden_layers", 0) * layer), Tower("vision projector", merger)
+
+
+PATCH_WRAPPERS: Final[dict[str, Reader]] = {
+    "exaone4_5": exaone4_5,
+    "gemma4_unified": gemma4_unified,
+    "hy_v4_vl": hy_v4_vl,
+}

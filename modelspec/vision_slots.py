@@ -91,6 +91,10 @@ _SLOTS: Final[dict[str, Slot]] = {
     "llava": Slot("clip_vision_model", {**_LLAVA, "image_size": 336}),
     "llava_onevision": Slot("siglip_vision_model", _SO400M),
     "mistral3": Slot("pixtral", {**_LLAVA, "image_size": 1540}),
+    "mistral_large4": Slot(
+        "pixtral",
+        {**_LLAVA, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 30, "image_size": 1540},
+    ),
     "paligemma": Slot(
         "siglip_vision_model",
         {**_SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "image_size": 224},
@@ -151,8 +155,21 @@ def gemma3(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 
 def mistral3(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Mistral 3: a norm, a matrix that merges squares of patches, and two matrices to the text width."""
+    return _merged_patches(config, hidden, "mistral3")
+
+
+def mistral_large4(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Mistral Large 4: as Mistral 3 with a wider tower.
+
+    >>> [tower.parameters for tower in mistral_large4({}, 6144)]
+    [1637107712, 67110912]
+    """
+    return _merged_patches(config, hidden, "mistral_large4")
+
+
+def _merged_patches(config: Mapping[str, Any], hidden: int, wrapper: str) -> tuple[Tower, ...]:
     top = top_block(config, {"vision_feature_layer": -1, "multimodal_projector_bias": False, "spatial_merge_size": 2})
-    block, tower = _slot(config, "mistral3")
+    block, tower = _slot(config, wrapper)
     width = block.size("hidden_size")
     merger = width + linear(width * top.size("spatial_merge_size") ** 2, width, bias=False)
     return pair(tower, merger + _mlp(top, width, hidden))
@@ -208,6 +225,7 @@ SLOT_WRAPPERS: Final[dict[str, Reader]] = {
     "llava_next": llava_next,
     "llava_onevision": llava_onevision,
     "mistral3": mistral3,
+    "mistral_large4": mistral_large4,
     "paligemma": paligemma,
 }
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from roofcast.modelspec.errors import ModelError
+from roofcast.modelspec.families import TABLES
 from roofcast.modelspec.families_kin import KIN_FAMILIES
 from roofcast.modelspec.families_later import LATER_FAMILIES
 from roofcast.modelspec.families_recurrent import RECURRENT_FAMILIES
@@ -16,10 +18,15 @@ from roofcast.modelspec.spec import ModelSpec, build_spec
 from roofcast.modelspec.state import CACHE
 from tests.model_configs import FIXTURES, MISSING, changed, is_one_line, outcome
 
-MIXED, FEW = (json.loads((FIXTURES / f"reference_{name}.json").read_text()) for name in ("mixed", "few"))
-MODELS: list[dict[str, Any]] = [*MIXED["models"], *FEW["models"]]
-BEFORE = len(MIXED["models"])
-ABSENT = [*MIXED["absent"], *({**row, "model": row["model"] + BEFORE} for row in FEW["absent"])]
+FILES = (
+    FIXTURES / "reference_mixed.json",
+    FIXTURES / "reference_few.json",
+    *sorted(FIXTURES.glob("reference_newest_*.json")),
+)
+REFERENCE = [json.loads(path.read_text()) for path in FILES]
+MODELS: list[dict[str, Any]] = [model for file in REFERENCE for model in file["models"]]
+ABSENT = [{**row, "model": file["models"][row["model"]]["config"]} for file in REFERENCE for row in file["absent"]]
+NEWEST = [name for name in TABLES if name.startswith("families_newest")]
 MEASURED = [index for index, model in enumerate(MODELS) if "held" in model]
 BYTES = {"cache": 2, "model": 2, "fp32": 4}  # the reference ran in bf16 and keeps recurrent states in fp32
 # classes that the reference does not have, with what their own tests rest on
@@ -65,10 +72,10 @@ def test_state_is_what_the_reference_holds(index: int) -> None:
         assert measured in {held(spec, int(tokens), less=1), held(spec, int(tokens), less=0)}
 
 
-@pytest.mark.parametrize("row", ABSENT, ids=lambda row: f"{named(row['model'])}-{row['without']}")
+@pytest.mark.parametrize("row", ABSENT, ids=lambda row: f"{row['model']['model_type']}-{row['without']}")
 def test_an_absent_key_is_the_classs_default_or_refused(row: dict[str, Any]) -> None:
     """A key left out is never silently another value than the class takes: the count is the reference's, or none."""
-    found = outcome(changed(MODELS[row["model"]]["config"], **{row["without"]: MISSING}))
+    found = outcome(changed(row["model"], **{row["without"]: MISSING}))
 
     if isinstance(found, ModelError):
         assert is_one_line(str(found))
@@ -79,8 +86,9 @@ def test_an_absent_key_is_the_classs_default_or_refused(row: dict[str, Any]) -> 
 def test_the_reference_covers_every_class_of_these_tables() -> None:
     """Each row of these tables was checked against the reference, or says on what else it rests."""
     checked = {model["config"]["model_type"] for model in MODELS}
+    newest = {row for name in NEWEST for row in getattr(import_module(f"roofcast.modelspec.{name}"), TABLES[name])}
 
-    assert {*RECURRENT_FAMILIES, *KIN_FAMILIES, *LATER_FAMILIES} <= checked | NOT_THERE.keys()
+    assert {*RECURRENT_FAMILIES, *KIN_FAMILIES, *LATER_FAMILIES, *newest} <= checked | NOT_THERE.keys()
 
 
 @pytest.mark.parametrize(
