@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from roofcast.modelspec.errors import MalformedModelError
@@ -35,7 +36,8 @@ def keeps_latent(config: Config, layer: int) -> bool:
         raise MalformedModelError(msg)
     if source == layer:
         return True
-    read = {n for at, n in enumerate(sources[:layer]) if n == at and n in sources[at + 1 :]}
+    readers = Counter(sources)
+    read = (n for at, n in enumerate(sources[:layer]) if n == at and readers[n] > 1)
     if not any(rotates(config, n) == rotates(config, layer) for n in read):
         kind = "with" if rotates(config, layer) else "without"
         msg = f"{SOURCES} has layer {layer}, {kind} RoPE, read an earlier latent, but no layer {kind} RoPE before it shares one"
