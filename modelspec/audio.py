@@ -46,6 +46,7 @@ _LARGE: Final = {
 QWEN2_AUDIO: Final = TowerClass(("qwen2_audio_encoder",), _LARGE, WHISPER_NAMES)
 VOXTRAL: Final = TowerClass(("voxtral_encoder",), _LARGE, WHISPER_NAMES)
 OMNI_AUDIO: Final = TowerClass(("qwen2_5_omni_audio_encoder",), {**_LARGE, "output_dim": 3584}, WHISPER_NAMES)
+OMNI_VISION: Final = TowerClass(("qwen2_5_omni_vision_encoder",), {})
 # the published files name the class as their remote code does
 QWEN3_ASR: Final = TowerClass(
     ("qwen3_asr_encoder", "qwen3_asr_audio_encoder"),
@@ -129,7 +130,11 @@ def qwen3_asr(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """Qwen3-ASR: three strided convolutions, layers with all biases, and two matrices to `output_dim`."""
     # the published files nest their towers in one block, those of the reference do not
     nested = config.get("thinker_config") is not None
-    block = read_block(_thinker(config) if nested else config, AUDIO, QWEN3_ASR)
+    return qwen3_audio(read_block(_thinker(config) if nested else config, AUDIO, QWEN3_ASR))
+
+
+def qwen3_audio(block: Block) -> tuple[Tower, ...]:
+    """The audio tower of Qwen3-ASR and Qwen3-Omni, and its projector."""
     width, inner = width_of(block, "d_model", "encoder_attention_heads"), block.size("encoder_ffn_dim")
     channels, bins = block.size("downsample_hidden_size"), block.size("num_mel_bins")
     for _ in range(3):  # each convolution halves the frequencies, rounded up
@@ -143,17 +148,20 @@ def qwen3_asr(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
 
 def qwen2_5_omni(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Qwen2.5-Omni: the thinker's vision and audio towers; with audio output, a talker and its vocoder too."""
-    thinker = _thinker(config)
-    audio = read_block(thinker, AUDIO, OMNI_AUDIO)
-    known = TowerClass(("qwen2_5_omni_vision_encoder",), {})
-    vision = read_block(thinker, "vision_config", known)  # the tower of Qwen2.5-VL under a name of its own
+    towers = qwen2_5_omni_thinker(_thinker(config), hidden)
+    speaks = top_block(config, {"enable_audio_output": True}).flag("enable_audio_output")
+    return towers + speech(config) if speaks else towers
+
+
+def qwen2_5_omni_thinker(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Qwen2.5-Omni without what speaks: a vision and an audio tower."""
+    audio = read_block(config, AUDIO, OMNI_AUDIO)
+    vision = read_block(config, "vision_config", OMNI_VISION)  # the tower of Qwen2.5-VL under a name of its own
     width, out = audio.size("d_model"), audio.size("output_dim")
     towers = qwen2_5_vl({"vision_config": vision.values}, hidden)
     # learned positions are computed ones here; two vectors mark where audio begins and ends
     encoder = whisper_encoder(audio) - audio.size("max_source_positions") * width + 2 * out
-    towers += (Tower("audio", encoder), Tower("audio projector", linear(width, out)))
-    speaks = top_block(config, {"enable_audio_output": True}).flag("enable_audio_output")
-    return towers + speech(config) if speaks else towers
+    return (*towers, Tower("audio", encoder), Tower("audio projector", linear(width, out)))
 
 
 def whisper_encoder(block: Block) -> int:
@@ -216,6 +224,7 @@ def phi4_audio(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 
 AUDIO_WRAPPERS: Final[dict[str, Reader]] = {
     "qwen2_5_omni": qwen2_5_omni,
+    "qwen2_5_omni_thinker": qwen2_5_omni_thinker,
     "qwen2_audio": qwen2_audio,
     "qwen3_asr": qwen3_asr,
     "voxtral": voxtral,

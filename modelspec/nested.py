@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,15 +35,17 @@ class Wrapper:
 
     Args:
         text: class of the text model where its block does not name it.
-        tied: whether input and output embedding are one where the file does not say.
+        tied: whether input and output embedding are one where the file does not say; None is as the text model's class.
         heeds: whose word counts: `top`, `text` (the block's), `either` (the block's unless the top ties), `none`.
         flat_vocab: vocabulary where no block states one: the class does not read the top of a flat file.
+        sizes: keys that a nested block leaves to the wrapper and not to its own class.
     """
 
     text: str
-    tied: bool = False
+    tied: bool | None = False
     heeds: str = "top"
     flat_vocab: int | None = None
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
 
 # code of published files that state no model_type -> the class it is
@@ -59,12 +61,21 @@ ARCHITECTURES: Final[dict[str, str]] = {
 }
 # what a block may leave to its class and an answer says that it did
 SIZES: Final = frozenset({"layers", "hidden", "query_heads", "kv_heads", "head_dim", "intermediate", "vocab", "experts", "top_k", "expert_width", "window"})  # fmt: skip
+GLM_ASR: Final = {
+    "vocab_size": 59264, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 8192,
+}  # fmt: skip
 # checked against the reference implementation (transformers 5.24), with and without the word at top and in the block
 WRAPPERS: Final[dict[str, Wrapper]] = {
+    "audioflamingo3": Wrapper("qwen2", heeds="none"),
     "aya_vision": Wrapper("cohere2", tied=True),
+    "blip-2": Wrapper("opt", tied=None, heeds="text"),
     "cohere2_vision": Wrapper("cohere2", tied=True),
+    "deepseek_vl": Wrapper("llama", tied=True),
+    "deepseek_vl_hybrid": Wrapper("llama", tied=True),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", tied=True),
     "exaone4_5": Wrapper("exaone4_5_text"),
+    "fuyu": Wrapper("persimmon"),
     "gemma3": Wrapper("gemma3_text", tied=True),
     "gemma3n": Wrapper("gemma3n_text", tied=True),
     "gemma4": Wrapper("gemma4_text", tied=True),
@@ -72,35 +83,62 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "glm46v": Wrapper("glm4v_text"),
     "glm4v": Wrapper("glm4v_text", heeds="either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", heeds="either"),
+    "glmasr": Wrapper("llama", tied=True, sizes=GLM_ASR),
+    "glmga": Wrapper("glm4v_text"),
+    "got_ocr2": Wrapper("qwen2", tied=True),
+    "granite_speech": Wrapper("granite", tied=True),
+    "granite_speech_plus": Wrapper("granite", tied=True),
     "hy_v4_vl": Wrapper("hy_v4_vl_text"),
+    "idefics2": Wrapper("mistral"),
     "idefics3": Wrapper("llama"),
+    "instructblip": Wrapper("opt", tied=None, heeds="text"),
+    "instructblipvideo": Wrapper("opt", tied=None, heeds="text"),
     "internvl": Wrapper("qwen2", tied=True),
+    "janus": Wrapper("llama", tied=True),
     "kimi_k25": Wrapper("deepseek_v3", tied=True),
     "lfm2_vl": Wrapper("lfm2", tied=True),
+    "lfm3_vl": Wrapper("lfm3", tied=True),
+    "lighton_ocr": Wrapper("qwen3", tied=True),
     "llama4": Wrapper("llama4_text", heeds="text"),
     "llava": Wrapper("llama", heeds="either"),
     "llava_next": Wrapper("llama"),
+    "llava_next_video": Wrapper("llama", tied=None, heeds="either"),
     "llava_onevision": Wrapper("qwen2", heeds="either"),
+    "minicpm_ocr": Wrapper("qwen3_5_text", tied=True),
     "minicpmv4_6": Wrapper("qwen3_5_text"),
+    "minicpmv4_7": Wrapper("qwen3_5_text"),
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", heeds="either"),
     "mistral3": Wrapper("mistral", tied=True),
     "mistral_large4": Wrapper("mistral_large4_text"),
     "mllama": Wrapper("mllama_text_model"),
     "molmo": Wrapper("molmo"),
+    "musicflamingo": Wrapper("qwen2", heeds="none"),
+    "nemotron_h_omni": Wrapper("nemotron_h", tied=None, heeds="text"),
+    "omniasr": Wrapper("llama", heeds="none"),
+    "ovis2": Wrapper("qwen2", tied=True, heeds="none"),  # a head of its own is counted beside the text model
     "paligemma": Wrapper("gemma", tied=True),
     "phi4_multimodal": Wrapper("phi4_multimodal"),
     "phi4mm": Wrapper("phi3"),
+    "pp_chart2table": Wrapper("qwen2", tied=True),
+    "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_5_omni": Wrapper("qwen2_5_omni_text", heeds="none"),
+    "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text"),
     "qwen2_5_vl": Wrapper("qwen2_5_vl_text", heeds="either"),
     "qwen2_audio": Wrapper("qwen2", heeds="none"),
     "qwen2_vl": Wrapper("qwen2_vl_text", heeds="either"),
     "qwen3_5": Wrapper("qwen3_5_text"),
     "qwen3_5_moe": Wrapper("qwen3_5_moe_text"),
     "qwen3_asr": Wrapper("qwen3", tied=True),
+    "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text"),
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
+    "shieldgemma2": Wrapper("gemma3_text", tied=None, heeds="either"),
     "smolvlm": Wrapper("llama"),
     "step3p7": Wrapper("step3p5", flat_vocab=128815),
+    "vibevoice_asr": Wrapper("qwen2", heeds="none"),
+    "video_llama_3": Wrapper("qwen2", tied=None, heeds="either"),
+    "video_llava": Wrapper("llama"),
+    "vipllava": Wrapper("llama"),
     "voxtral": Wrapper("llama", heeds="none"),
 }
 
@@ -108,7 +146,8 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
 # wrappers whose text model is of one class, whatever model_type its block states
 FIXED: Final = frozenset({
     "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "hy_v4_vl", "llama4",
-    "minimax_m3_vl", "mistral_large4", "mllama", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe", "step3p7",
+    "minimax_m3_vl", "mistral_large4", "mllama", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe_thinker",
+    "qwen3_vl", "qwen3_vl_moe", "step3p7",
 })  # fmt: skip
 
 
@@ -166,6 +205,8 @@ def _text_model(raw: Mapping[str, Any]) -> TextModel:
         return _flat(raw, outer, wrapper)
     inner = _inner_class(block, outer, wrapper)
     missing = _missing_defaults(block, inner) if isinstance(inner, str) else {}
+    if wrapper:
+        missing |= without_stated(wrapper.sizes, block)
     inherited = {key: raw[key] for key in INHERITED if raw.get(key) is not None and block.get(key) is None}
     tie = {"tie_word_embeddings": _tied(raw, block, wrapper)} if wrapper else {}
     text = {**missing, **block, **inherited, **tie, "model_type": inner}
@@ -218,14 +259,17 @@ def _text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _tied(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> Any:  # noqa: ANN401 - checked when read
     """The word that the class heeds, else the class's own."""
     top, inner = raw.get("tie_word_embeddings"), block.get("tie_word_embeddings")
-    either = top if top is True or inner is None else inner
+    # a top that says false says nothing
+    either = inner if top is False or (top is not True and inner is not None) else top
     word = {"top": top, "text": inner, "either": either, "none": None}[wrapper.heeds]
     return wrapper.tied if word is None else word
 
 
 def _ties_unsaid(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) -> bool:
     """Whether the class ties where the file says nothing that it heeds."""
-    return wrapper.tied and raw.get("tie_word_embeddings") is None and block.get("tie_word_embeddings") is not True
+    return (
+        bool(wrapper.tied) and raw.get("tie_word_embeddings") is None and block.get("tie_word_embeddings") is not True
+    )
 
 
 def _gated_off(key: str, text: Mapping[str, Any]) -> bool:

@@ -294,12 +294,11 @@ def _extra(config: Config) -> tuple[int, int]:
 def _towers(raw: Mapping[str, Any], text: TextModel, config: Config) -> tuple[tuple[Tower, ...], str]:
     """What stands beside the decoder, and the class of a multimodal model of which that is not known."""
     encoder = find_encoder(config.model_type) if config.known and config.has("encoder") else None
-    if encoder:
-        return encoder(raw), ""
+    beside = encoder(text.raw) if encoder else ()
     if not text.outer:
-        return (), ""
+        return beside, ""
     wrapper = find_wrapper(text.outer)
-    return (wrapper(raw, config.size("hidden")), "") if wrapper else ((), text.outer)
+    return (beside + wrapper(raw, config.size("hidden")), "") if wrapper else (beside, text.outer)
 
 
 def _assumptions(text: TextModel, config: Config) -> tuple[str, ...]:

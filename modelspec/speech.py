@@ -106,7 +106,7 @@ def _diffusion(block: Block) -> int:
 
 def _speaker(block: Block) -> int:
     # ECAPA-TDNN: convolutions over time, squeezed and split ones between, attentive pooling at the end
-    channels = _listed(block, "enc_channels")
+    channels = block.listed("enc_channels")
     kernels = block.sizes("enc_kernel_sizes", len(channels))
     scale, squeezed = block.size("enc_res2net_scale"), block.size("enc_se_channels")
     total = patch_embedding(block.size("mel_dim"), channels[0], kernels[:1])
@@ -123,9 +123,9 @@ def _speaker(block: Block) -> int:
 
 def _vocoder(block: Block) -> int:
     # BigVGAN: each upsampling halves the channels; then, a kernel size, six convolutions and six learned activations
-    rates = _listed(block, "upsample_rates")
+    rates = block.listed("upsample_rates")
     widths = block.sizes("upsample_kernel_sizes", len(rates))
-    kernels = _listed(block, "resblock_kernel_sizes")
+    kernels = block.listed("resblock_kernel_sizes")
     dilations = block.values.get("resblock_dilation_sizes")
     if not isinstance(dilations, (list, tuple)) or len(dilations) != len(kernels):
         raise block.wrong("resblock_dilation_sizes", f"a list of {len(kernels)}, as resblock_kernel_sizes")
@@ -139,10 +139,3 @@ def _vocoder(block: Block) -> int:
         total += 6 * sum(patch_embedding(half, half, (kernel,)) + 2 * half for kernel in kernels)
         channels = half
     return total + 2 * channels + patch_embedding(channels, 1, (7,), bias=False)
-
-
-def _listed(block: Block, key: str) -> tuple[int, ...]:
-    value = block.values.get(key)
-    if not isinstance(value, (list, tuple)) or not value:
-        raise block.wrong(key, "a list of whole numbers above 0")
-    return block.sizes(key, len(value))

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from roofcast.modelspec.towers import Reader
+
+# module -> its table of readers by wrapper class
+TABLES: Final = {
+    "vision": "VISION_WRAPPERS",
+    "towers_more": "MORE_WRAPPERS",
+    "vision_patches": "PATCH_WRAPPERS",
+    "vision_mixed": "MIXED_WRAPPERS",
+    "audio_more": "MORE_AUDIO_WRAPPERS",
+    "vision_sam": "SAM_WRAPPERS",
+    "qformer": "QFORMER_WRAPPERS",
+    "janus": "JANUS_WRAPPERS",
+    "radio": "RADIO_WRAPPERS",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +41,12 @@ class Tower:
 
 def wrappers() -> dict[str, Reader]:
     """Every wrapper class that roofcast knows, by the outer `model_type` of its config."""
-    from roofcast.modelspec.towers_more import MORE_WRAPPERS  # noqa: PLC0415 - a text model needs none
-    from roofcast.modelspec.vision import VISION_WRAPPERS  # noqa: PLC0415
-    from roofcast.modelspec.vision_patches import PATCH_WRAPPERS  # noqa: PLC0415
-
-    return {**VISION_WRAPPERS, **MORE_WRAPPERS, **PATCH_WRAPPERS}
+    return {name: reader for table in _tables() for name, reader in table.items()}
 
 
 def find_wrapper(model_type: str) -> Reader | None:
     """The reader of a wrapper class, None where roofcast knows none of that `model_type`."""
-    return wrappers().get(model_type)
+    return next((table[model_type] for table in _tables() if model_type in table), None)
 
 
 def find_encoder(model_type: str) -> Callable[[Mapping[str, Any]], tuple[Tower, ...]] | None:
@@ -44,3 +54,8 @@ def find_encoder(model_type: str) -> Callable[[Mapping[str, Any]], tuple[Tower, 
     from roofcast.modelspec.encoders import ENCODERS  # noqa: PLC0415 - few models have one
 
     return ENCODERS.get(model_type)
+
+
+def _tables() -> Iterator[Mapping[str, Reader]]:
+    # the widest used first: a table after the one that has the class is not imported
+    return (getattr(import_module(f"roofcast.modelspec.{module}"), name) for module, name in TABLES.items())

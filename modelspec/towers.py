@@ -89,6 +89,17 @@ class Block:
             raise self.wrong(key, f"a whole number above 0 or a list of {count}")
         return numbers
 
+    def listed(self, key: str) -> tuple[int, ...]:
+        """A list of at least one whole number, each above 0.
+
+        Raises:
+            MalformedModelError: not a list, empty, or of anything else.
+        """
+        value = self.values.get(key)
+        if not isinstance(value, (list, tuple)) or not value:
+            raise self.wrong(key, "a list of whole numbers above 0")
+        return self.sizes(key, len(value))
+
     def indexes(self, key: str) -> tuple[int, ...]:
         """A list of whole numbers.
 
@@ -250,6 +261,19 @@ def patch_embedding(channels: int, width: int, kernel: tuple[int, ...], *, bias:
     9408
     """
     return linear(channels * prod(kernel), width, bias=bias)
+
+
+def unshuffled(config: Mapping[str, Any]) -> int:
+    """How many pixels a side become one: the reciprocal of `downsample_ratio`, rounded down.
+
+    >>> unshuffled({}), unshuffled({"downsample_ratio": 0.25})
+    (2, 4)
+    """
+    top = top_block(config, {"downsample_ratio": 0.5})
+    ratio = top.number("downsample_ratio")
+    if not 1 / LARGEST <= ratio <= 1:
+        raise top.wrong("downsample_ratio", "a number above 0 and at most 1")
+    return int(1 / ratio)
 
 
 def _is_size(value: object, least: int) -> TypeGuard[int]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.modelspec.audio import AUDIO_WRAPPERS, gemma3n_audio, gemma3n_embedder, gemma4_audio, phi4_audio
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.towers import (
-    LARGEST,
     Block,
     Reader,
     TowerClass,
@@ -26,6 +25,7 @@ from roofcast.modelspec.towers import (
     patch_embedding,
     read_block,
     top_block,
+    unshuffled,
     width_of,
 )
 from roofcast.modelspec.vision_slots import (
@@ -78,6 +78,7 @@ INTERNVL: Final = TowerClass(
         "use_mean_pooling": True,
     },
 )
+QIANFAN_OCR: Final = TowerClass(("qianfan_ocr_vision",), {**INTERNVL.defaults, "attention_bias": True})
 # the remote class of the first InternVL files, with its own names and defaults; it has no norm at the end
 INTERN_VIT: Final = TowerClass(
     ("intern_vit_6b",),
@@ -197,6 +198,11 @@ def internvl_chat(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     return _internvl(config, hidden, INTERN_VIT)
 
 
+def qianfan_ocr(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Qianfan-OCR: the tower of InternVL, with biases where its block says nothing."""
+    return _internvl(config, hidden, QIANFAN_OCR)
+
+
 def idefics3(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Idefics 3 and SmolVLM: a SigLIP tower without a head; unshuffled pixels go through one matrix without bias."""
     block = read_block(config, VISION, IDEFICS3)
@@ -247,6 +253,7 @@ MORE_WRAPPERS: Final[dict[str, Reader]] = {
     "llama4": llama4,
     "mllama": mllama,
     "phi4_multimodal": phi4_multimodal,
+    "qianfan_ocr": qianfan_ocr,
     "smolvlm": idefics3,
 }
 
@@ -269,14 +276,5 @@ def _internvl(config: Mapping[str, Any], hidden: int, known: TowerClass) -> tupl
     # two norms, two learned scales, and norms of queries and keys over all heads at once
     layer += 2 * norm(width, bias=not rms) + 2 * width + 2 * width * block.flag("use_qk_norm")
     tower = stem + layers(block, layer) + norm(width) * (not block.flag("use_mean_pooling"))
-    merged = width * _unshuffled(config) ** 2
+    merged = width * unshuffled(config) ** 2
     return pair(tower, norm(merged) + linear(merged, hidden) + linear(hidden, hidden))
-
-
-def _unshuffled(config: Mapping[str, Any]) -> int:
-    # how many pixels a side become one, the reciprocal of `downsample_ratio`
-    top = top_block(config, {"downsample_ratio": 0.5})
-    ratio = top.number("downsample_ratio")
-    if not 1 / LARGEST <= ratio <= 1:
-        raise top.wrong("downsample_ratio", "a number above 0 and at most 1")
-    return int(1 / ratio)

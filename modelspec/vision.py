@@ -153,7 +153,8 @@ _SIGLIP: Final = {
 }
 SIGLIP2: Final = TowerClass(("siglip2_vision_model",), {**_SIGLIP, "vision_use_head": True, "num_patches": 256})
 MINICPMV4_6: Final = TowerClass(
-    ("minicpmv4_6", "minicpmv4_6_vision"), {**_SIGLIP, "image_size": 224, "window_kernel_size": (2, 2)}
+    ("minicpmv4_6", "minicpmv4_6_vision", "minicpmv4_7_vision", "minicpm_ocr_vision"),
+    {**_SIGLIP, "image_size": 224, "window_kernel_size": (2, 2)},
 )
 ERNIE4_5_VL: Final = TowerClass(
     ("ernie4_5_vl_moe", "ernie4_5_vl_moe_vision"),
@@ -332,9 +333,12 @@ VISION_WRAPPERS: Final[dict[str, Reader]] = {
     "glm4v": glm4v,
     "glm4v_moe": glm4v,
     "glm_ocr": glm_ocr,
+    "glmga": glm4v,
     "kimi_k25": kimi_k25,
     "lfm2_vl": lfm2_vl,
+    "minicpm_ocr": minicpmv4_6,
     "minicpmv4_6": minicpmv4_6,
+    "minicpmv4_7": minicpmv4_6,
     "minimax_m3_vl": minimax_m3_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen2_vl": qwen2_vl,

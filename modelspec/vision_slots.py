@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.strictjson import kind_of, quoted
+from roofcast.modelspec.tower import Tower
 from roofcast.modelspec.towers import (
     Block,
     Reader,
@@ -26,9 +27,6 @@ from roofcast.modelspec.towers import (
     top_block,
     width_of,
 )
-
-if TYPE_CHECKING:
-    from roofcast.modelspec.tower import Tower
 
 VISION: Final = "vision_config"
 BASE: Final = {
@@ -87,9 +85,11 @@ class Slot:
 _SLOTS: Final[dict[str, Slot]] = {
     "aya_vision": Slot("siglip_vision_model", {**_SO400M, "num_attention_heads": 14}),
     "cohere2_vision": Slot("siglip_vision_model", {"hidden_size": 1152, "image_size": 512, "num_hidden_layers": 27}),
+    "deepseek_vl": Slot("siglip_vision_model", {}),
     "gemma3": Slot("siglip_vision_model", {}),
     "llava": Slot("clip_vision_model", {**_LLAVA, "image_size": 336}),
     "llava_onevision": Slot("siglip_vision_model", _SO400M),
+    "lighton_ocr": Slot("pixtral", {**_LLAVA, "image_size": 1540}),
     "mistral3": Slot("pixtral", {**_LLAVA, "image_size": 1540}),
     "mistral_large4": Slot(
         "pixtral",
@@ -99,7 +99,11 @@ _SLOTS: Final[dict[str, Slot]] = {
         "siglip_vision_model",
         {**_SO400M, "intermediate_size": 4096, "num_hidden_layers": 27, "image_size": 224},
     ),
+    "video_llava": Slot("clip_vision_model", _LLAVA),
+    "vipllava": Slot("clip_vision_model", {**_LLAVA, "image_size": 336}),
 }
+# the layers whose features ViP-LLaVA puts side by side
+_VIP_LAYERS: Final = (-2, -5, -8, -11, 6)
 
 
 def clip(block: Block) -> int:
@@ -148,7 +152,7 @@ def gemma3(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     >>> [tower.parameters for tower in gemma3({}, 2304)]
     [92884224, 1770240]
     """
-    block, tower = _slot(config, "gemma3")
+    block, tower = slotted(config, "gemma3")
     width = block.size("hidden_size")
     return pair(tower, linear(width, hidden, bias=False) + width)
 
@@ -169,7 +173,7 @@ def mistral_large4(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 
 def _merged_patches(config: Mapping[str, Any], hidden: int, wrapper: str) -> tuple[Tower, ...]:
     top = top_block(config, {"vision_feature_layer": -1, "multimodal_projector_bias": False, "spatial_merge_size": 2})
-    block, tower = _slot(config, wrapper)
+    block, tower = slotted(config, wrapper)
     width = block.size("hidden_size")
     merger = width + linear(width * top.size("spatial_merge_size") ** 2, width, bias=False)
     return pair(tower, merger + _mlp(top, width, hidden))
@@ -177,7 +181,7 @@ def _merged_patches(config: Mapping[str, Any], hidden: int, wrapper: str) -> tup
 
 def llava(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """LLaVA 1.5: features of one or several layers go through two matrices."""
-    block, tower = _slot(config, "llava")
+    block, tower = slotted(config, "llava")
     top = top_block(config, {"vision_feature_layer": -2, "multimodal_projector_bias": True})
     return pair(tower, _mlp(top, block.size("hidden_size"), hidden))
 
@@ -188,16 +192,46 @@ def llava_next(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     return tower, replace(projector, parameters=projector.parameters + hidden)
 
 
+def video_llava(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Video-LLaVA: two equal towers, for images and for video, and the projector of LLaVA 1.5."""
+    block, tower = slotted(config, "video_llava")
+    top = top_block(config, {"vision_feature_layer": -2, "multimodal_projector_bias": True})
+    return Tower("vision", tower), Tower("video", tower), Tower("vision projector", _mlp(top, width_of(block), hidden))
+
+
+def vipllava(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """ViP-LLaVA: features of several layers, side by side, go through a norm and two matrices with biases."""
+    block, tower = slotted(config, "vipllava")
+    named = {"vision_feature_layer": config.get("vision_feature_layers", _VIP_LAYERS)}
+    top = top_block(config, {**named, "multimodal_projector_bias": True})
+    width = width_of(block) * _features(top)
+    return pair(tower, norm(width) + linear(width, hidden) + linear(hidden, hidden))
+
+
+def deepseek_vl(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """DeepSeek-VL: a SigLIP tower and two matrices with biases."""
+    block, tower = slotted(config, "deepseek_vl")
+    return pair(tower, linear(width_of(block), hidden) + linear(hidden, hidden))
+
+
+def lighton_ocr(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """LightOnOCR: a Pixtral tower and the projector of Mistral 3 without biases."""
+    block, tower = slotted(config, "lighton_ocr")
+    width, merge = width_of(block), top_block(config, {"spatial_merge_size": 2}).size("spatial_merge_size")
+    merger = width + linear(width * merge**2, width, bias=False)
+    return pair(tower, merger + linear(width, hidden, bias=False) + linear(hidden, hidden, bias=False))
+
+
 def llava_onevision(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """LLaVA-OneVision: as LLaVA-NeXT with a SigLIP tower."""
-    block, tower = _slot(config, "llava_onevision")
+    block, tower = slotted(config, "llava_onevision")
     top = top_block(config, {"vision_feature_layer": -1, "multimodal_projector_bias": True})
     return pair(tower, _mlp(top, block.size("hidden_size"), hidden) + hidden)
 
 
 def paligemma(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """PaliGemma: a SigLIP tower and one matrix to `projection_dim`."""
-    block, tower = _slot(config, "paligemma")
+    block, tower = slotted(config, "paligemma")
     out = top_block(config, {"projection_dim": 2048}).size("projection_dim")
     return pair(tower, linear(block.size("hidden_size"), out))
 
@@ -205,7 +239,7 @@ def paligemma(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
 def aya_vision(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Aya Vision: unshuffled pixels go through a norm and a gated pair of matrices."""
     top = top_block(config, {"downsample_factor": 2, "alignment_intermediate_size": hidden})
-    block, tower = _slot(config, "aya_vision")
+    block, tower = slotted(config, "aya_vision")
     merged = block.size("hidden_size") * top.size("downsample_factor") ** 2
     return pair(tower, norm(merged) + _gated_mlp(top, merged, hidden))
 
@@ -213,21 +247,48 @@ def aya_vision(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 def cohere2_vision(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Command A Vision: as Aya Vision without the norm."""
     top = top_block(config, {"downsample_factor": 2, "alignment_intermediate_size": 36864})
-    block, tower = _slot(config, "cohere2_vision")
+    block, tower = slotted(config, "cohere2_vision")
     return pair(tower, _gated_mlp(top, block.size("hidden_size") * top.size("downsample_factor") ** 2, hidden))
 
 
 SLOT_WRAPPERS: Final[dict[str, Reader]] = {
     "aya_vision": aya_vision,
     "cohere2_vision": cohere2_vision,
+    "deepseek_vl": deepseek_vl,
     "gemma3": gemma3,
+    "lighton_ocr": lighton_ocr,
     "llava": llava,
     "llava_next": llava_next,
+    "llava_next_video": llava_next,
     "llava_onevision": llava_onevision,
     "mistral3": mistral3,
     "mistral_large4": mistral_large4,
     "paligemma": paligemma,
+    "shieldgemma2": gemma3,
+    "video_llava": video_llava,
+    "vipllava": vipllava,
 }
+
+
+def slotted(config: Mapping[str, Any], wrapper: str) -> tuple[Block, int]:
+    """The vision block of a wrapper, and how many parameters its tower holds.
+
+    Raises:
+        UnknownArchitectureError: a tower that roofcast does not know.
+    """
+    slot, raw = _SLOTS[wrapper], config.get(VISION)
+    kind = raw.get("model_type") if isinstance(raw, Mapping) else None
+    name = slot.usual if kind is None or kind == "" else kind
+    if not isinstance(name, str) or name not in TOWERS:
+        shown = quoted(name) if isinstance(name, str) else kind_of(name)
+        raise UnknownArchitectureError(
+            f"{VISION}.model_type is {shown}, which roofcast does not understand here; it knows {', '.join(TOWERS)}"
+        )
+    known, count = TOWERS[name]
+    if raw is None:
+        known = replace(known, defaults={**known.defaults, **slot.absent})
+    block = read_block(config, VISION, known)
+    return block, count(block)
 
 
 def square_patches(block: Block, width: int, *, bias: bool = True) -> int:
@@ -249,29 +310,15 @@ def layers(block: Block, layer: int) -> int:
     return block.size("num_hidden_layers", 0) * layer
 
 
-def _slot(config: Mapping[str, Any], wrapper: str) -> tuple[Block, int]:
-    # the vision block of a wrapper, and what its tower holds
-    slot, raw = _SLOTS[wrapper], config.get(VISION)
-    kind = raw.get("model_type") if isinstance(raw, Mapping) else None
-    name = slot.usual if kind is None or kind == "" else kind
-    if not isinstance(name, str) or name not in TOWERS:
-        shown = quoted(name) if isinstance(name, str) else kind_of(name)
-        raise UnknownArchitectureError(
-            f"{VISION}.model_type is {shown}, which roofcast does not understand here; it knows {', '.join(TOWERS)}"
-        )
-    known, count = TOWERS[name]
-    if raw is None:
-        known = replace(known, defaults={**known.defaults, **slot.absent})
-    block = read_block(config, VISION, known)
-    return block, count(block)
-
-
 def _mlp(top: Block, width: int, hidden: int) -> int:
-    # two matrices; several feature layers stand side by side before the first
-    chosen = top.values["vision_feature_layer"]
-    features = 1 if type(chosen) is int else len(top.indexes("vision_feature_layer"))
     bias = top.flag("multimodal_projector_bias")
-    return linear(width * features, hidden, bias=bias) + linear(hidden, hidden, bias=bias)
+    return linear(width * _features(top), hidden, bias=bias) + linear(hidden, hidden, bias=bias)
+
+
+def _features(top: Block) -> int:
+    # several feature layers stand side by side before the first matrix
+    chosen = top.values["vision_feature_layer"]
+    return 1 if type(chosen) is int else len(top.indexes("vision_feature_layer"))
 
 
 def _gated_mlp(top: Block, width: int, hidden: int) -> int:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
-from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from roofcast.modelspec.errors import MalformedModelError, ModelError, UnknownArchitectureError
+from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.tower import find_wrapper
 from roofcast.modelspec.towers_more import MORE_WRAPPERS
 from roofcast.modelspec.vision_slots import TOWERS
+from tests.broken_blocks import BAD, entries, is_clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from roofcast.modelspec.towers import Reader
+    from collections.abc import Mapping
 
 REFERENCE: Final = json.loads((Path(__file__).parent / "fixtures" / "reference_towers.json").read_text())["models"]
 WRAPPERS: Final = [row for row in REFERENCE if "hidden" in row]
@@ -81,23 +79,6 @@ PUBLISHED: Final = [
     ("mllama", {"vision_config": {"image_size": 560}}, 4096, [863_567_379, 31_461_376]),
     ("mistral3", {"vision_config": PIXTRAL, "vision_feature_layer": -1}, 5120, [403_305_472, 35_652_608]),
 ]
-DEEP: Final[list[Any]] = json.loads("[" * 900 + "]" * 900)
-BAD: Final[tuple[Any, ...]] = (
-    DEEP,
-    None,
-    -1,
-    0,
-    1.5,
-    nan,
-    inf,
-    10**400,
-    True,
-    "many",
-    [],
-    [1, [2]],
-    {},
-    {"a": {"b": 1}},
-)
 
 
 @pytest.mark.parametrize("row", WRAPPERS, ids=NAMES)
@@ -243,20 +224,3 @@ def test_any_broken_value_is_an_answer_or_one_clean_line(row: Mapping[str, Any])
 def test_every_wrapper_is_found_by_its_name() -> None:
     """The registry of all wrappers holds those of this group."""
     assert all(find_wrapper(name) is reader for name, reader in MORE_WRAPPERS.items())
-
-
-def entries(config: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """Every place in a config: what holds it, its key, its value; lists are values."""
-    for key, value in list(config.items()):
-        yield config, key, value
-        if isinstance(value, dict):
-            yield from entries(value)
-
-
-def is_clean(reader: Reader, config: Mapping[str, Any], hidden: int) -> bool:
-    """Whether a reader answers with whole numbers, or refuses in one line."""
-    try:
-        towers = reader(config, hidden)
-    except ModelError as error:
-        return 0 < len(str(error)) < 300 and "\n" not in str(error)
-    return all(type(tower.parameters) is int and tower.parameters >= 0 for tower in towers)
