@@ -1,4 +1,4 @@
-"""Audio towers of Audio Flamingo 3, GLM-ASR, Omnilingual ASR and VibeVoice-ASR, and the thinker of Qwen3-Omni.
+"""Audio towers of Audio Flamingo 3, GLM-ASR, Omnilingual ASR, VibeVoice-ASR, Voxtral Realtime and Qwen3-Omni.
 
 Counts and class defaults were checked against the reference implementation (transformers 5.24, meta device).
 """
@@ -57,6 +57,18 @@ OMNI_ASR: Final = TowerClass(
         "num_conv_pos_embedding_groups": 16,
         "intermediate_size": 4096,
     },
+)
+VOXTRAL_REALTIME: Final = TowerClass(
+    ("voxtral_realtime_encoder",),
+    {
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_mel_bins": 128,
+        "head_dim": 64,
+    },
+    {**{old: name for name, old in WHISPER_NAMES.items()}, "num_key_value_heads": "num_attention_heads"},
 )
 VIBE_VOICE: Final = TowerClass(
     ("vibevoice_acoustic_tokenizer_encoder",),
@@ -131,6 +143,19 @@ def vibevoice_asr(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     return _pair(encoders, projector)
 
 
+def voxtral_realtime(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Voxtral Realtime: gated layers whose keys have no bias; a few frames together go through two matrices without."""
+    block = read_block(config, AUDIO, VOXTRAL_REALTIME)
+    width, inner = block.size("hidden_size"), block.size("intermediate_size")
+    queries = block.size("num_attention_heads") * block.size("head_dim")
+    stem = patch_embedding(block.size("num_mel_bins"), width, (3,)) + patch_embedding(width, width, (3,))
+    mlp = feed_forward(width, inner, gated=True, bias=False) + width
+    layer = attention(width, queries, queries) - queries + mlp + 2 * norm(width, bias=False)
+    tower = stem + block.size("num_hidden_layers", 0) * layer + norm(width, bias=False)
+    frames = top_block(config, {"downsample_factor": 4}).size("downsample_factor")
+    return _pair(tower, linear(width * frames, hidden, bias=False) + linear(hidden, hidden, bias=False))
+
+
 def qwen3_omni_thinker(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Qwen3-Omni without what speaks: the vision tower of Qwen3-VL and the audio tower of Qwen3-ASR."""
     vision = read_block(config, "vision_config", QWEN3_OMNI_VISION)
@@ -145,6 +170,7 @@ MORE_AUDIO_WRAPPERS: Final[dict[str, Reader]] = {
     "omniasr": omniasr,
     "qwen3_omni_moe_thinker": qwen3_omni_thinker,
     "vibevoice_asr": vibevoice_asr,
+    "voxtral_realtime": voxtral_realtime,
 }
 
 

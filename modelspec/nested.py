@@ -36,7 +36,8 @@ class Wrapper:
     Args:
         text: class of the text model where its block does not name it.
         tied: whether input and output embedding are one where the file does not say; None is as the text model's class.
-        heeds: whose word counts: `top`, `text` (the block's), `either` (the block's unless the top ties), `none`.
+        heeds: whose word counts: `top`, `text` (the block's), `either` (the block's unless the top ties), `both`
+            (untied where neither ties), `none`.
         flat_vocab: vocabulary where no block states one: the class does not read the top of a flat file.
         sizes: keys that a nested block leaves to the wrapper and not to its own class.
     """
@@ -65,9 +66,14 @@ GLM_ASR: Final = {
     "vocab_size": 59264, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28,
     "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 8192,
 }  # fmt: skip
+VOXTRAL_REALTIME: Final = {
+    "vocab_size": 131072, "hidden_size": 3072, "intermediate_size": 9216, "num_hidden_layers": 26, "head_dim": 128,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 8192,
+}  # fmt: skip
 # checked against the reference implementation (transformers 5.24), with and without the word at top and in the block
 WRAPPERS: Final[dict[str, Wrapper]] = {
     "audioflamingo3": Wrapper("qwen2", heeds="none"),
+    "aria": Wrapper("aria_text"),
     "aya_vision": Wrapper("cohere2", tied=True),
     "blip-2": Wrapper("opt", tied=None, heeds="text"),
     "cohere2_vision": Wrapper("cohere2", tied=True),
@@ -116,6 +122,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "nemotron_h_omni": Wrapper("nemotron_h", tied=None, heeds="text"),
     "omniasr": Wrapper("llama", heeds="none"),
     "ovis2": Wrapper("qwen2", tied=True, heeds="none"),  # a head of its own is counted beside the text model
+    "paddleocr_vl": Wrapper("paddleocr_vl_text", tied=True, heeds="both"),
     "paligemma": Wrapper("gemma", tied=True),
     "phi4_multimodal": Wrapper("phi4_multimodal"),
     "phi4mm": Wrapper("phi3"),
@@ -129,6 +136,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "qwen3_5": Wrapper("qwen3_5_text"),
     "qwen3_5_moe": Wrapper("qwen3_5_moe_text"),
     "qwen3_asr": Wrapper("qwen3", tied=True),
+    "qwen3_omni_moe": Wrapper("qwen3_omni_moe_text", heeds="none"),
     "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text"),
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
@@ -140,14 +148,15 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "video_llava": Wrapper("llama"),
     "vipllava": Wrapper("llama"),
     "voxtral": Wrapper("llama", heeds="none"),
+    "voxtral_realtime": Wrapper("voxtral_realtime_text", tied=True, sizes=VOXTRAL_REALTIME),
 }
 
 
 # wrappers whose text model is of one class, whatever model_type its block states
 FIXED: Final = frozenset({
-    "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "hy_v4_vl", "llama4",
-    "minimax_m3_vl", "mistral_large4", "mllama", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe_thinker",
-    "qwen3_vl", "qwen3_vl_moe", "step3p7",
+    "aria", "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "hy_v4_vl", "llama4",
+    "minimax_m3_vl", "mistral_large4", "mllama", "paddleocr_vl", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl",
+    "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen3_vl", "qwen3_vl_moe", "step3p7",
 })  # fmt: skip
 
 
@@ -223,7 +232,9 @@ def _inner_class(block: Mapping[str, Any], outer: str, wrapper: Wrapper | None) 
 
 def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
     """The text model of a multimodal file that nests none."""
-    text = {**raw, "model_type": wrapper.text, "tie_word_embeddings": _tied(raw, raw, wrapper)}
+    # where the text model's word counts too, that of a flat file is all there is, but for PaddleOCR-VL's
+    said = {} if wrapper.heeds == "both" else raw
+    text = {**raw, "model_type": wrapper.text, "tie_word_embeddings": _tied(raw, said, wrapper)}
     stated = raw.get("vocab_size")
     if wrapper.flat_vocab in (None, stated):
         return TextModel(text, outer)
@@ -261,7 +272,8 @@ def _tied(raw: Mapping[str, Any], block: Mapping[str, Any], wrapper: Wrapper) ->
     top, inner = raw.get("tie_word_embeddings"), block.get("tie_word_embeddings")
     # a top that says false says nothing
     either = inner if top is False or (top is not True and inner is not None) else top
-    word = {"top": top, "text": inner, "either": either, "none": None}[wrapper.heeds]
+    both = inner if top is False else top
+    word = {"top": top, "text": inner, "either": either, "both": both, "none": None}[wrapper.heeds]
     return wrapper.tied if word is None else word
 
 

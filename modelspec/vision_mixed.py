@@ -1,4 +1,4 @@
-"""Towers of Idefics 2, Ovis 2, VideoLLaMA 3, LFM3-VL and Fuyu, each with a shape of its own.
+"""Towers of Aria, Idefics 2, Ovis 2, PaddleOCR-VL, VideoLLaMA 3, LFM3-VL and Fuyu, each with a shape of its own.
 
 Counts and class defaults were checked against the reference implementation (transformers 5.24, meta device).
 """
@@ -6,6 +6,7 @@ Counts and class defaults were checked against the reference implementation (tra
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
@@ -32,6 +33,22 @@ VISION: Final = "vision_config"
 # Source of all defaults: the vision classes' configuration_*.py in transformers 5.24.
 # the class takes no notice of a block's model_type
 IDEFICS2: Final = TowerClass((), {**BASE, "patch_size": 32})
+ARIA: Final = TowerClass(
+    ("idefics3_vision",), {**BASE, "hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32}
+)
+PADDLE_OCR: Final = TowerClass(
+    ("paddleocr_vl_vision", "paddleocr_vl"),
+    {
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": 16,
+        "num_channels": 3,
+        "image_size": 384,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+    },
+)
 PERCEIVER: Final = TowerClass(
     (),
     {
@@ -76,8 +93,36 @@ LFM3_VL: Final = TowerClass(
         "conv_kernel_size": 3,
     },
 )
+_QUERIES: Final = {"1225": 128, "4900": 256}  # of Aria, by patches of the image
 _MISTRAL: Final = {"intermediate_size": 14336}
 _FIRST_CONVOLVED: Final = 2  # layers of LFM3-VL, before every other one attends
+
+
+def aria(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """Aria: a SigLIP tower without a head; learned queries attend to it twice over and go through two matrices.
+
+    >>> aria({}, 4096)[1].parameters
+    32420224
+    """
+    block = read_block(config, VISION, ARIA)
+    top = top_block(config, {"projector_patch_to_query_dict": _QUERIES})
+    queries = top.values["projector_patch_to_query_dict"]
+    if not isinstance(queries, Mapping) or not queries:
+        raise top.wrong("projector_patch_to_query_dict", "a mapping of patches to queries")
+    most = max(Block("projector_patch_to_query_dict", queries).size(patches) for patches in queries)
+    width = width_of(block)
+    # projected before an attention that projects by itself
+    attends = 3 * width * width + attention(width, width, width) + linear(width, width) + 2 * norm(width)
+    projector = most * width + attends + norm(width) + linear(width, hidden, bias=False) + hidden * hidden
+    return pair(siglip(_headless(block)), projector)
+
+
+def paddleocr_vl(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
+    """PaddleOCR-VL: a SigLIP tower without a head; a norm, and two matrices over squares of patches."""
+    block = read_block(config, VISION, PADDLE_OCR)
+    width = width_of(block)
+    merged = width * block.size("spatial_merge_size") ** 2
+    return pair(siglip(_headless(block)), norm(width) + linear(merged, merged) + linear(merged, hidden))
 
 
 def idefics2(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
@@ -98,8 +143,7 @@ def idefics2(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     layer += 3 * norm(hidden, bias=False)
     resampler = perceiver.size("resampler_n_latents") * hidden + norm(hidden, bias=False)
     resampler += perceiver.size("resampler_depth", 0) * layer
-    plain = Block(VISION, {**block.values, "vision_use_head": False})
-    return pair(siglip(plain), up + resampler)
+    return pair(siglip(_headless(block)), up + resampler)
 
 
 def ovis2(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
@@ -168,12 +212,18 @@ def fuyu(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
 
 
 MIXED_WRAPPERS: Final[dict[str, Reader]] = {
+    "aria": aria,
     "fuyu": fuyu,
     "idefics2": idefics2,
     "lfm3_vl": lfm3_vl,
     "ovis2": ovis2,
+    "paddleocr_vl": paddleocr_vl,
     "video_llama_3": video_llama_3,
 }
+
+
+def _headless(block: Block) -> Block:
+    return replace(block, values={**block.values, "vision_use_head": False})
 
 
 def _attending(block: Block, count: int) -> int:

@@ -150,6 +150,46 @@ def test_an_encoder_decoder_under_a_q_former_has_both() -> None:
     assert [tower.name for tower in build_spec(row["config"]).towers] == ["encoder", "vision", "vision projector"]
 
 
+@pytest.mark.parametrize(
+    ("top", "inner", "tied"),
+    [(None, None, True), (None, False, True), (False, None, True), (False, True, True), (False, False, False)],
+)
+def test_paddleocr_is_untied_only_where_neither_ties(top: bool | None, inner: bool | None, tied: bool) -> None:
+    """The text model's word, true where it says nothing, overrules a top that says false; a flat file has only a top."""
+    text = {**LLAMA, "num_key_value_heads": 8, "head_dim": 128}
+    del text["model_type"]
+    said = {**text, **({} if inner is None else {"tie_word_embeddings": inner})}
+    outer = {"model_type": "paddleocr_vl", **({} if top is None else {"tie_word_embeddings": top})}
+
+    assert build_spec({**outer, "text_config": said}).tied is tied
+    if inner is None:
+        assert build_spec({**outer, **text}).tied is tied
+
+
+def test_qwen3_omni_speaks_unless_its_config_says_that_it_does_not() -> None:
+    """With audio output a talker and its vocoder count; the talker's shared expert has no width unless stated."""
+    reader = wrappers()["qwen3_omni_moe"]
+    talker = {"text_config": {"shared_expert_intermediate_size": 768}}
+    names = [tower.name for tower in reader({"talker_config": talker}, 2048)]
+
+    assert names == ["vision", "vision projector", "audio", "audio projector", "talker", "code2wav"]
+    assert [tower.name for tower in reader({"enable_audio_output": False}, 2048)] == names[:4]
+    with pytest.raises(MalformedModelError, match=r"shared_expert_intermediate_size is missing"):
+        reader({}, 2048)
+
+
+def test_aria_has_as_many_queries_as_its_largest_image_needs() -> None:
+    """Only the most queries of the table count; a table of none is refused."""
+    reader = wrappers()["aria"]
+    few, many = (
+        reader({"projector_patch_to_query_dict": {"100": 2, "400": most}}, 64)[1].parameters for most in (1, 5)
+    )
+
+    assert many - few == 3 * 1152
+    with pytest.raises(MalformedModelError, match="a mapping of patches to queries"):
+        reader({"projector_patch_to_query_dict": {}}, 64)
+
+
 def test_nemotron_omni_hears_where_its_config_has_a_block_for_it() -> None:
     """Sound is optional, stands under an old name too, and must say how wide its projector is."""
     reader = wrappers()["nemotron_h_omni"]
