@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.ngram import ngram_tables
 from roofcast.modelspec.strictjson import quoted, short
 
 if TYPE_CHECKING:
@@ -22,6 +23,18 @@ def _hyper_connection_layer(config: Config, layer: int | None, sparse: bool) -> 
     streams = config.size("hc_mult")
     mixes = (2 + streams) * streams
     return 2 * (mixes * streams * config.size("hidden") + mixes + 3)
+
+
+def _gated_residual_layer(config: Config, layer: int | None, sparse: bool) -> int:
+    """Qwen4-Exp: two gated residuals a layer over m streams of h, rank r: m h (1 + 2 r + m) each. [parameter]"""
+    del layer, sparse
+    streams = config.size("hc_count", least=2)
+    return 2 * (_gated_residual_model(config) + streams**2 * config.size("hidden"))
+
+
+def _gated_residual_model(config: Config) -> int:
+    """Qwen4-Exp: streams come together before the head: m h (1 + 2 r), a norm and a gate of rank r. [parameter]"""
+    return config.size("hc_count", least=2) * config.size("hidden") * (1 + 2 * config.size("hc_lowrank"))
 
 
 def _hyper_connection_head(config: Config) -> int:
@@ -191,6 +204,7 @@ LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "dynamic_mask": _dynamic_mask,
     "gated_norms": _gated_norms,
     "gemma3n": _gemma3n_layer,
+    "gated_streams": _gated_residual_layer,
     "gemma4": _gemma4_layer,
     "hyper_connections": _hyper_connection_layer,
     "independent_connections": _independent_connections,
@@ -202,12 +216,14 @@ LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "post_norms": _post_norms,
     "rwkv": _channel_mixing,
     "sandwich": _sandwich,
+    "streams": _hyper_connection_layer,  # GLM-5.3: as DeepSeek-V4's, but streams are averaged before the head
     "two_alphas": lambda *_: 2,  # Apertus: the two slopes of its activation
     "umt5": _position_biases_of_layer,
     "zaya": _residual_scales,
 }
 MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
     "gemma3n": _gemma3n_model,
+    "gated_streams": _gated_residual_model,
     "gemma4": _per_layer_projection,
     "hyper_connections": _hyper_connection_head,
     "independent_connections": _hyper_connection_head,
@@ -219,6 +235,7 @@ MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
 TABLES: Final[Mapping[str, Callable[[Config], int]]] = {
     "bart": _own_embeddings,
     "gemma3n": _per_layer_table,
+    "gated_streams": ngram_tables,
     "gemma4": _per_layer_table,
     "mllama": lambda config: MLLAMA_ROWS * config.size("hidden"),
 }

@@ -226,6 +226,10 @@ def _stores(config: Config, slot: Slot) -> bool:
 
 def _block_index(config: Config, slot: Slot) -> Indexer | None:
     """The index branch of a block-sparse layer, where sparse_attention_freq says that it has one."""
+    if config.known and config.has("mean_index"):
+        from roofcast.modelspec.indexer import mean_indexer  # noqa: PLC0415 - few models have one
+
+        return mean_indexer(config)
     if slot.layer is None or not config.has("block_index"):
         return None
     if config.raw.get("sparse_attention_config") is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.work import causal_pairs
 
@@ -22,6 +23,8 @@ class Indexer:
         query_width: width that the index queries are projected from; 0 is the residual's.
         norm_parameters: of the norms on index queries and keys, and of scales on queries.
         weighted: whether each head's score has a learned weight, h to `heads`.
+        pool: tokens whose keys are pooled into one before they are scored. [token]
+        gated: whether learned scores weigh the keys of a pool; else it is their mean.
     """
 
     heads: int
@@ -30,42 +33,92 @@ class Indexer:
     query_width: int = 0
     norm_parameters: int = 0
     weighted: bool = True
+    pool: int = 1
+    gated: bool = False
 
     @property
     def state(self) -> tuple[Kept, ...]:
-        """One key a token: what is selected limits what is read, not what is kept."""
-        return (per_token(1, self.head_dim),)
+        """One key a token: what is selected limits what is read, not what is kept.
+
+        The reference implementation pools anew in every step, from the keys of single tokens: where scores weigh them
+        it keeps these too, as wide as the key, and whether the token counts, so 2 d_index + 1.
+
+        >>> Indexer(32, 128, 2048, pool=16, gated=True).state[0].elements  # GLM-5.3-Flash
+        257
+        """
+        return (per_token(1, (2 * self.head_dim + 1) if self.gated else self.head_dim),)
 
     def parameters(self, hidden: int) -> int:
         """Projections of index queries and of the key, norms and head weights: r n d + h d + norms + h n. [parameter]
+
+        Scores of pooled keys add h d and a bias a position of a pool, p d.
 
         >>> Indexer(64, 128, 2048, query_width=1536, norm_parameters=256).parameters(7168)  # DeepSeek-V3.2
         13959424
         """
         queries = (self.query_width or hidden) * self.heads * self.head_dim
-        return queries + hidden * self.head_dim + self.norm_parameters + hidden * self.heads * self.weighted
+        scores = (hidden + self.pool) * self.head_dim * self.gated
+        return queries + hidden * self.head_dim + self.norm_parameters + hidden * self.heads * self.weighted + scores
 
     def prefill_flops(self, tokens: float) -> float:
-        """FLOP of scoring every causal pair: 2 pairs n_index d_index. [FLOP]
+        """FLOP of scoring every causal pair of a query and a pool: 2 pairs n_index d_index / p. [FLOP]
 
         Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1.
         """
-        return 2 * causal_pairs(tokens, None) * self.heads * self.head_dim
+        return 2 * causal_pairs(tokens, None) * self.heads * self.head_dim / self.pool
 
 
 def latent_indexer(config: Config) -> Indexer:
-    """The indexer beside MLA: queries from the query latent, a LayerNorm on the key.
+    """The indexer beside MLA: queries from the query latent, a LayerNorm on the key; GLM-5.3 pools its keys.
 
     Without a latent, queries may have a LayerNorm on their input, and a scale and a bias a head by position.
     """
     head_dim, heads = config.size("index_head_dim"), config.size("index_n_heads")
     scaled = config.size("hidden") + heads if config.trait_value("scaled_queries") else 0
+    pooled = config.raw.get("index_kpool") is not None
+    if pooled:
+        _check_pools(config)
     return Indexer(
         heads=heads,
         head_dim=head_dim,
         selected=config.size("index_topk"),
         query_width=config.optional_size("q_lora_rank") or 0,
         norm_parameters=2 * (head_dim + scaled),
+        pool=config.size("index_kpool", 1),
+        gated=pooled,
+    )
+
+
+def _check_pools(config: Config) -> None:
+    """Refuses what the class of pooled keys itself refuses: half a pool selected, KV heads beside the latent."""
+    _pools(config, "index_topk", "index_kpool")
+    heads, kv_heads = config.size("query_heads"), config.size("kv_heads", config.size("query_heads"))
+    if heads != kv_heads:
+        msg = f"num_key_value_heads is {kv_heads}; with one latent for all it must be num_attention_heads, {heads}"
+        raise MalformedModelError(msg)
+
+
+def _pools(config: Config, selected: str, pool: str) -> None:
+    """Refuses a pool that does not divide what is selected."""
+    if config.size(selected) % config.size(pool):
+        msg = f"{pool} {config.size(pool)} does not divide {selected} {config.size(selected)}"
+        raise MalformedModelError(msg)
+
+
+def mean_indexer(config: Config) -> Indexer:
+    """The index beside GQA that scores means of keys (QSA): queries and the key in one projection, a norm on each."""
+    head_dim = config.size("indexer_head_dim")
+    _pools(config, "indexer_budget", "indexer_compress_ratio")
+    if config.size("indexer_kv_heads") != 1:
+        msg = f"indexer_kv_heads is {config.size('indexer_kv_heads')}; it must be 1: all index queries share one key"
+        raise MalformedModelError(msg)
+    return Indexer(
+        heads=config.size("indexer_n_heads"),
+        head_dim=head_dim,
+        selected=config.size("indexer_budget"),
+        norm_parameters=2 * head_dim,
+        weighted=False,
+        pool=config.size("indexer_compress_ratio"),
     )
 
 

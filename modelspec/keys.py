@@ -137,6 +137,9 @@ UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in nam
     "attn_res_block_size", "latent_moe_use_norm", "num_mem_blocks", "num_mtp_modules", "moe_layers",
     "lru_width", "block_types", "_block_types", "conv1d_width", "attention_window_size",
     "attention_layers", "attention_types", "window_size", "is_moe", "use_post_norm",
+    "index_kpool", "indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio",
+    "hc_count", "hc_lowrank", "ple_layer_ids", "ple_embed_dim", "ple_conv_kernel_size", "ngram_size", "heads_per_ngram",
+    "ngram_vocab_size_base", "make_ngram_vocab_size_divisible_by",
 }  # fmt: skip
 
 # Named like something that shapes memory or work, yet it does not.
@@ -176,6 +179,7 @@ INERT: Final = frozenset({
     "linear_silu", "num_query_groups", "moe_router_pre_softmax", "layer_rope_theta", "embd_layer", "full_attn_mod",
     "interpolate_factor", "original_max_position_embeddings", "index_local_blocks", "layer_norm_type",
     "block_size", "use_expert_bias", "hidden_mamba_act", "use_mem_rope", "swiglu_limits", "swiglu_limits_shared",
+    "linear_lower_bound", "index_kpool_always_select_tail", "number_of_conv_states",
     "keep_window_size", "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "layer_norm_elementwise_affine",
 })  # fmt: skip
 

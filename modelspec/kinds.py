@@ -20,6 +20,7 @@ from roofcast.modelspec.plan import (
     HYBRID_SLIDING,
     LINEAR,
     MAPPED,
+    NGRAM,
     OWNED,
     SHARED,
     SLIDING,
@@ -102,6 +103,7 @@ KINDS: Final[dict[str, Kind]] = {
     "mlstm": Kind("recurrent:MLstm", _LINEAR, ("qk_dim_factor",)),
     "rwkv": Kind("rwkv:Rwkv", _LINEAR, ("attention_hidden_size",)),
     "lightning": Kind("recurrent:LightningAttention", _LINEAR, ("query_heads",)),
+    "ngram": Kind("ngram:NgramMemory", frozenset({NGRAM}), ("ple_layer_ids",)),
     "short_conv": Kind("ssm:ShortConvolution", frozenset({CONV}), ("conv_L_cache",)),
 }
 

@@ -13,7 +13,7 @@ from roofcast.modelspec.keys import is_off
 from roofcast.modelspec.latent_sharing import keeps_latent, rotates
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import Kept, per_token
-from roofcast.modelspec.strictjson import short
+from roofcast.modelspec.strictjson import quoted, short
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
     if indexed and not own_index and layer == 0:
         msg = "the first layer shares the index of an earlier one, but there is none: it must have its own"
         raise MalformedModelError(msg)
-    heads, rope = config.size("query_heads"), config.size("qk_rope_head_dim")
+    heads, rope = config.size("query_heads"), _rope_dim(config)
     shared = config.size("hidden") // heads if config.trait_value("values_share_hidden") else None
     value_head_dim = config.size("v_head_dim", shared)
     plain = 0 if rotates(config, layer) else rope  # without RoPE the whole key is expanded from the latent
@@ -159,6 +159,16 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
     )
 
 
+def _rope_dim(config: Config) -> int:
+    """Width of the RoPE key; a class may have none, and then takes no other."""
+    if not config.trait_value("no_rope_key"):
+        return config.size("qk_rope_head_dim")
+    if config.size("qk_rope_head_dim", 0, least=0):
+        msg = f"qk_rope_head_dim is {config.size('qk_rope_head_dim')}; model_type {quoted(config.model_type)} has none: it must be 0"
+        raise MalformedModelError(msg)
+    return 0
+
+
 def _extra(config: Config, heads: int, value_head_dim: int) -> int:
     """Weights beside the projections: a gate, a sink a head, a scale and a bias a head by position. [parameter]
 
@@ -166,7 +176,7 @@ def _extra(config: Config, heads: int, value_head_dim: int) -> int:
     """
     hidden, family = config.size("hidden"), config.family
     gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
-    queries = config.size("qk_nope_head_dim") + config.size("qk_rope_head_dim")
+    queries = config.size("qk_nope_head_dim") + _rope_dim(config)
     rank = config.optional_size("q_lora_rank") or 0
     gates = {
         "head": hidden * heads,

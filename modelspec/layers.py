@@ -60,6 +60,10 @@ def read_layers(config: Config) -> tuple[Layer, ...]:
         UnknownArchitectureError: layer kinds that are not understood.
     """
     slots, sparse = layer_plan(config), sparse_layers(config)
+    if config.known and config.has("ngram"):
+        from roofcast.modelspec.ngram import remembering  # noqa: PLC0415 - one class has any
+
+        slots = remembering(config, slots)
     return read_slots(config, slots, sparse)
 
 

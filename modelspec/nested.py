@@ -89,6 +89,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "glm46v": Wrapper("glm4v_text"),
     "glm4v": Wrapper("glm4v_text", heeds="either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", heeds="either"),
+    "glm5_next": Wrapper("glm5_next_text"),
     "glmasr": Wrapper("llama", tied=True, sizes=GLM_ASR),
     "glmga": Wrapper("glm4v_text"),
     "got_ocr2": Wrapper("qwen2", tied=True),
@@ -140,6 +141,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text"),
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
+    "qwen4_exp": Wrapper("qwen4_exp_text"),
     "shieldgemma2": Wrapper("gemma3_text", tied=None, heeds="either"),
     "smolvlm": Wrapper("llama"),
     "step3p7": Wrapper("step3p5", flat_vocab=128815),
@@ -157,6 +159,7 @@ FIXED: Final = frozenset({
     "aria", "ernie4_5_vl_moe", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "hy_v4_vl", "llama4",
     "minimax_m3_vl", "mistral_large4", "mllama", "paddleocr_vl", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl",
     "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen3_vl", "qwen3_vl_moe", "step3p7",
+    "glm5_next", "qwen4_exp",
 })  # fmt: skip
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
 
 FULL, SLIDING, CHUNKED, LINEAR, CONV, CROSS, HYBRID = "full", "sliding", "chunked", "linear", "conv", "cross", "hybrid"
-# CCA in a window; a shared block that the layer brings or finds; a matrix in the place of attention
-HYBRID_SLIDING, OWNED, SHARED, MAPPED = "hybrid_sliding", "owned", "shared", "mapped"
+# CCA in a window; a shared block that the layer brings or finds; a matrix in the place of attention; hashed n-grams
+HYBRID_SLIDING, OWNED, SHARED, MAPPED, NGRAM = "hybrid_sliding", "owned", "shared", "mapped", "ngram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def deciding_key(config: Config) -> str:
     """The key that says what every layer is; empty where none does."""
     if config.known and config.has("encoder"):  # its class has an encoder whatever the file says
         return "is_encoder_decoder"
-    return next((key for key in PLAN_RULES if not is_off(config.raw.get(key))), "")
+    passed = config.trait_value("no_plan", ())  # keys that others plan by, and this class does not
+    return next((key for key in PLAN_RULES if key not in passed and not is_off(config.raw.get(key))), "")
 
 
 def _named(config: Config, key: str, names: Iterable[str], allowed: Mapping[str, Slot]) -> tuple[Slot, ...]:
@@ -334,11 +335,13 @@ def _windowed(config: Config) -> bool:
 def _by_class(config: Config, count: int) -> tuple[Slot, ...]:
     """The pattern of a class whose layers do not go by windows; empty of others."""
     crossing, alike = config.trait_value("cross_layers", ()), config.trait_value("every_layer")
-    linear_every = config.trait_value("linear_every")
+    linear_every, cycle = config.trait_value("linear_every"), config.trait_value("cycle", ())
     if crossing and config.raw.get("cross_attention_layers") is None:
         return tuple(Slot((CROSS,)) if layer in crossing else Slot((FULL,)) for layer in range(count))
     if alike:
         return (Slot(alike),) * count
+    if cycle:  # Lara: roles that recur
+        return tuple(Slot((cycle[layer % len(cycle)],)) for layer in range(count))
     return _periodic(count, linear_every, config.trait_value("full_at", -1), LINEAR) if linear_every else ()
 
 

@@ -208,7 +208,7 @@ class KimiDelta(Keyless):
             heads=heads or config.size("linear_num_heads"),
             head_dim=head_dim or config.size("linear_head_dim"),
             conv_kernel=kernel or config.size("linear_conv_kernel"),
-            full_rank_gate=full_rank or bool(config.trait_value("full_rank_gate", default=False)),
+            full_rank_gate=bool(config.trait_value("full_rank_gate", default=full_rank)),
             full_rank_decay=bool(config.trait_value("full_rank_decay", default=False)),
         )
 

@@ -65,7 +65,9 @@ QWEN3_VL: Final = TowerClass(
     {**_QWEN3, "deepstack_visual_indexes": (8, 16, 24)},
     _DEPTH,
 )
-QWEN3_5: Final = TowerClass(("qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision"), _QWEN3, _DEPTH)
+QWEN3_5: Final = TowerClass(
+    ("qwen3_5", "qwen3_5_vision", "qwen3_5_moe", "qwen3_5_moe_vision", "qwen4_exp", "qwen4_exp_vision"), _QWEN3, _DEPTH
+)
 GLM4V: Final = TowerClass(
     ("glm4v", "glm4v_vision", "glm4v_moe", "glm4v_moe_vision"),
     {
@@ -206,7 +208,7 @@ def qwen3_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
 
 
 def qwen3_5(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
-    """Qwen3.5 and 3.6: the tower of Qwen3-VL without deepstack."""
+    """Qwen3.5, 3.6 and Qwen4-Exp: the tower of Qwen3-VL without deepstack."""
     return pair(*_qwen3(read_block(config, VISION, QWEN3_5)))
 
 
@@ -224,12 +226,17 @@ def glm4v(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
 def glm_ocr(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     """GLM-OCR: query and key norms a head, no positions; its merger is `out_hidden_size * in_channels` wide."""
     block = read_block(config, VISION, GLM_OCR)
+    return glm_ocr_tower(block, block.size("out_hidden_size") * block.size("in_channels"))
+
+
+def glm_ocr_tower(block: Block, inner: int) -> tuple[Tower, ...]:
+    """The tower of GLM-OCR and GLM-5.3, with a merger of that width."""
     width, bias = width_of(block, heads="num_heads"), block.flag("attention_bias")
     heads = attention(width, width, width, bias=bias) + 2 * norm(width // block.size("num_heads"), bias=False)
     mlp = feed_forward(width, block.size("intermediate_size"), gated=True, bias=bias)
     layer = heads + mlp + 2 * norm(width, bias=False)
     tower = _video_patches(block, width) + block.size("depth", 0) * layer + norm(width, bias=False)
-    return pair(tower, _glm_merger(block, block.size("out_hidden_size") * block.size("in_channels")))
+    return pair(tower, _glm_merger(block, inner))
 
 
 def kimi_k25(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
@@ -346,6 +353,7 @@ VISION_WRAPPERS: Final[dict[str, Reader]] = {
     "qwen3_5_moe": qwen3_5,
     "qwen3_vl": qwen3_vl,
     "qwen3_vl_moe": qwen3_vl,
+    "qwen4_exp": qwen3_5,
     "step3p7": step3p7,
 }
 

@@ -1,4 +1,4 @@
-"""Towers of EXAONE 4.5, with grouped attention, of Hy4, and of Gemma 4's unified model, which embeds raw patches.
+"""Towers of EXAONE 4.5, with grouped attention, of GLM-5.3 and Hy4, and of Gemma 4's unified model, of raw patches.
 
 Counts and class defaults were checked against the reference implementation (transformers 5.24, meta device).
 """
@@ -20,6 +20,7 @@ from roofcast.modelspec.towers import (
     patch_embedding,
     read_block,
 )
+from roofcast.modelspec.vision import GLM_OCR, glm_ocr_tower
 
 VISION: Final = "vision_config"
 AUDIO: Final = "audio_config"
@@ -40,6 +41,9 @@ EXAONE4_5: Final = TowerClass(
         "out_hidden_size": 3584,
     },
     {"num_attention_heads": "num_heads", "num_hidden_layers": "depth"},
+)
+GLM5_NEXT: Final = TowerClass(
+    ("glm5_next", "glm5_next_vision"), {**GLM_OCR.defaults, "projection_intermediate_size": 10240}, GLM_OCR.aliases
 )
 GEMMA4_UNIFIED: Final = TowerClass(
     ("gemma4_unified_vision",),
@@ -88,6 +92,12 @@ def exaone4_5(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
     return Tower("vision", stem + block.size("depth", 0) * layer), Tower("vision projector", merger)
 
 
+def glm5_next(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
+    """GLM-5.3: GLM-OCR's tower, with a merger as wide as its block says."""
+    block = read_block(config, VISION, GLM5_NEXT)
+    return glm_ocr_tower(block, block.size("projection_intermediate_size"))
+
+
 def gemma4_unified(config: Mapping[str, Any], hidden: int) -> tuple[Tower, ...]:
     """Gemma 4 12B: no tower; patches of raw pixels and frames of raw sound go through norms and single matrices."""
     towers: list[Tower] = []
@@ -125,5 +135,6 @@ def hy_v4_vl(config: Mapping[str, Any], _hidden: int) -> tuple[Tower, ...]:
 PATCH_WRAPPERS: Final[dict[str, Reader]] = {
     "exaone4_5": exaone4_5,
     "gemma4_unified": gemma4_unified,
+    "glm5_next": glm5_next,
     "hy_v4_vl": hy_v4_vl,
 }

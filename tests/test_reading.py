@@ -35,7 +35,9 @@ GRAFTS: dict[str, Any] = {
 
 def one_of_each() -> dict[str, dict[str, Any]]:
     """Return a small config of every class that the reference implementation has."""
-    files = ("reference_parameters.json", "reference_mixed.json", "reference_few.json", "reference_text_unusual.json")
+    names = ("parameters", "mixed", "few", "text_unusual")
+    files = [f"reference_{name}.json" for name in names]
+    files += sorted(file.name for file in FIXTURES.glob("reference_newest_*.json"))
     models = [model["config"] for file in files for model in json.loads((FIXTURES / file).read_text())["models"]]
     return {model["model_type"]: model for model in models if keys_read(model["model_type"]) is not None}
 

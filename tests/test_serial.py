@@ -57,6 +57,7 @@ def test_published_models_are_of_nearly_every_kind() -> None:
     assert set(KINDS) - seen <= {
         "cca",
         "mlstm",
+        "ngram",
         "rwkv",
         "lightning",
         "shared_block",

@@ -50,11 +50,12 @@ def test_gemma_by_hand() -> None:
 
 
 def test_published_totals() -> None:
-    """What the reference implementation counts beside the text models of EXAONE-4.5-33B and Gemma-4-12B."""
+    """What the reference implementation counts beside EXAONE-4.5-33B, Gemma-4-12B and, by default, a GLM-5.3."""
     unified: dict[str, Any] = {"vision_config": {}, "audio_config": {}}
 
     assert sum(towers("exaone4_5", {"vision_config": EXAONE}, 5120).values()) == 1_286_482_944
     assert sum(towers("gemma4_unified", unified, 3840).values()) == 52_379_904
+    assert towers("glm5_next", {}, 4096) == {"vision": 404_231_168, "vision projector": 55_841_280}
 
 
 @pytest.mark.parametrize("block", [{"num_heads": 3}, {"depth": -1}, {"hidden_size": "x"}, {"patch_size": None}, 7])

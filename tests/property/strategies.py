@@ -18,6 +18,7 @@ from roofcast.modelspec.keys import INERT, UNDERSTOOD
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.linear import LinearFeedForward, LinearMap
+from roofcast.modelspec.ngram import NgramMemory
 from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
 from roofcast.modelspec.routed import RoutedAttention
 from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
@@ -58,6 +59,8 @@ INDEX: Final = st.builds(
     query_width=WEIGHTS,
     norm_parameters=WEIGHTS,
     weighted=st.booleans(),
+    pool=FEW,
+    gated=st.booleans(),
 )
 
 
@@ -181,6 +184,7 @@ ATTENTION_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
     "mlstm": st.builds(MLstm, FEW, SIZES, SIZES, st.booleans(), STATE_FORMATS),
     "rwkv": rwkv(),
     "lightning": st.builds(LightningAttention, FEW, SIZES, STATE_FORMATS),
+    "ngram": st.builds(NgramMemory, FEW, SIZES, SIZES, st.integers(2, 8), st.integers(2, 8)),
     "short_conv": st.builds(ShortConvolution, SIZES, FEW, st.booleans()),
 }
 ATTENTION: Final[SearchStrategy[Attention]] = st.one_of(*ATTENTION_KINDS.values())
