@@ -59,7 +59,7 @@ _RWKV: Final = Family(
         "attention_hidden_size": ("attention_hidden_size", "hidden_size"),
         "context": ("context_length", "max_position_embeddings"),
     },
-    constants={"rwkv_generation": 4, "every_layer": ("linear",)},
+    constants={"rwkv_generation": 4, "cycle": ("linear",)},
 )
 RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     "bailing_hybrid": replace(
@@ -221,10 +221,10 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     ),
     "rwkv": _RWKV,
     "rwkv5": replace(
-        _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 5, "every_layer": ("linear",)}
+        _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 5, "cycle": ("linear",)}
     ),
     "rwkv6": replace(
-        _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 6, "every_layer": ("linear",)}
+        _RWKV, ffn_ratio=1, ffn_shape="seven_halves", constants={"rwkv_generation": 6, "cycle": ("linear",)}
     ),
     "xlstm": Family(
         has=("mlstm",),
@@ -232,7 +232,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         extras="norm_biases",
         ffn_shape="factored",
         ffn_ratio=1,  # its width is a factor's, not this
-        constants={"every_layer": ("linear",), "ties": False},
+        constants={"cycle": ("linear",), "ties": False},
         defaults={"num_heads": 8, "qk_dim_factor": 0.5, "v_dim_factor": 1.0},
     ),
     "zamba": replace(

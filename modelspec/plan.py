@@ -334,13 +334,11 @@ def _windowed(config: Config) -> bool:
 
 def _by_class(config: Config, count: int) -> tuple[Slot, ...]:
     """The pattern of a class whose layers do not go by windows; empty of others."""
-    crossing, alike = config.trait_value("cross_layers", ()), config.trait_value("every_layer")
-    linear_every, cycle = config.trait_value("linear_every"), config.trait_value("cycle", ())
+    crossing, cycle = config.trait_value("cross_layers", ()), config.trait_value("cycle", ())
+    linear_every = config.trait_value("linear_every")
     if crossing and config.raw.get("cross_attention_layers") is None:
         return tuple(Slot((CROSS,)) if layer in crossing else Slot((FULL,)) for layer in range(count))
-    if alike:
-        return (Slot(alike),) * count
-    if cycle:  # Lara: roles that recur
+    if cycle:  # roles that recur; RWKV has one, Lara five
         return tuple(Slot((cycle[layer % len(cycle)],)) for layer in range(count))
     return _periodic(count, linear_every, config.trait_value("full_at", -1), LINEAR) if linear_every else ()
 
