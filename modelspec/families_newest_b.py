@@ -26,6 +26,7 @@ NEWEST_B_FAMILIES: Final[dict[str, Family]] = {
             "no_plan": ("linear_attn_config",),
             "full_rank_gate": False,
             "no_rope_key": True,
+            "draft_unknown": True,
         },
         defaults={
             "linear_num_heads": 64,
@@ -45,7 +46,7 @@ NEWEST_B_FAMILIES: Final[dict[str, Family]] = {
         gate="",
         shared_gate=False,
         tied=True,
-        constants={"cycle": ("linear", "sliding", "linear", "full", "sliding")},
+        constants={"cycle": ("linear", "sliding", "linear", "full", "sliding"), "draft_unknown": True},
         defaults={
             **_QWEN3_NEXT.defaults,
             "head_dim": 128,
@@ -60,6 +61,7 @@ NEWEST_B_FAMILIES: Final[dict[str, Family]] = {
         layer_norms=0,
         final_norm=False,
         extras="gated_streams",
+        constants={**_QWEN3_NEXT.constants, "draft_unknown": True},
         defaults={
             **_QWEN3_NEXT.defaults,
             "hc_count": 4,

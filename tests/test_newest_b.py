@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from roofcast.modelspec.errors import ModelError
+from roofcast.modelspec.errors import ModelError, UnknownArchitectureError
 from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.serial import spec_from_json, spec_to_json
 from roofcast.modelspec.spec import ModelSpec, build_spec
@@ -96,13 +96,15 @@ def test_names_of_layers_outrank_the_pattern(layer_types: list[str]) -> None:
     assert labels == ["KDA" if name == "linear_attention" else "MLA" for name in layer_types]
 
 
-def test_multi_token_prediction_is_off_by_default() -> None:
-    """A draft layer moves nothing until it is asked for; then it keeps a latent and an index more."""
-    config = largest("glm5_next_text")
-    spec = build_spec({**config, "num_nextn_predict_layers": 1})
+@pytest.mark.parametrize("model_type", ["glm5_next_text", "qwen4_exp_text", "lara_mini"])
+def test_a_draft_that_nobody_knows_is_not_guessed(model_type: str) -> None:
+    """The decoder is answered as without the key; drafting, whose layers no public code shows, is refused."""
+    config = small(model_type)
+    plain, spec = build_spec(config), build_spec({**config, "num_nextn_predict_layers": 1})
 
-    assert spec.parameters == build_spec(config).parameters
-    assert state(replace(spec, drafting=True))[0] == 12 * 769 * 2
+    assert (spec.mtp_layers, spec.parameters, spec.kept) == (1, plain.parameters, plain.kept)
+    with pytest.raises(UnknownArchitectureError, match="multi-token-prediction"):
+        _ = replace(spec, drafting=True).kept
 
 
 @pytest.mark.parametrize(
