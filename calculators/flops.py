@@ -13,6 +13,8 @@ FARTHEST: Final = 1 << 40  # tokens; attention that has not overtaken the weight
 def linear_flops_per_token(spec: ModelSpec) -> float:
     """FLOP a token of everything but attention scores: 2 N, N the active parameters without embeddings. [FLOP/token]
 
+    Weights of looped layers count once for every pass.
+
     Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1.
 
     >>> from roofcast.modelspec.spec import build_spec
@@ -20,7 +22,7 @@ def linear_flops_per_token(spec: ModelSpec) -> float:
     ...     "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}))
     13959176192
     """
-    return 2 * spec.non_embedding_parameters
+    return 2 * (spec.non_embedding_parameters + spec.repeated_parameters)
 
 
 def attention_flops(spec: ModelSpec, tokens: float) -> float:
@@ -36,7 +38,7 @@ def attention_flops(spec: ModelSpec, tokens: float) -> float:
     4.398046511104
     """
     counts = spec.layer_counts.items()
-    return sum(n * mixer.prefill_flops(tokens) for layer, n in counts for mixer in layer.mixers)
+    return sum(n * layer.passes * mixer.prefill_flops(tokens) for layer, n in counts for mixer in layer.mixers)
 
 
 def prefill_flops(spec: ModelSpec, tokens: float) -> float:

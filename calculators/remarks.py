@@ -39,7 +39,7 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
             _no_encoder(model),
             _beyond(model, contexts or ()),
         ],
-        [_which_count(model), _drafting(model), _mixed_heads(model)],
+        [_which_count(model), _drafting(model), _mixed_heads(model), _looped(model)],
     )
 
 
@@ -73,6 +73,16 @@ def _mixed_heads(model: Model) -> str | None:
     )
     others = [f"{query}/{kv}" for query, kv in pairs if (query, kv) != (shown.query_heads, shown.published_kv_heads)]
     return f"{model.name}: other layers have q/kv heads {', '.join(others)}" if others else None
+
+
+def _looped(model: Model) -> str | None:
+    """Which layers a token passes more than once."""
+    passes = {layer: entry.passes for layer, entry in enumerate(model.spec.layers) if entry.passes > 1}
+    if not passes:
+        return None
+    times = ", ".join(dict.fromkeys(map(str, passes.values())))
+    which = f"{len(passes)} layers, {min(passes)} to {max(passes)}"
+    return f"{model.name}: a token passes {which}, {times} times: their weights count once, their state in every pass"
 
 
 def _drafting(model: Model) -> str | None:

@@ -8,7 +8,16 @@ from roofcast.modelspec.config import listed
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.keys import is_off
 from roofcast.modelspec.layers import Layer, read_slots
-from roofcast.modelspec.plan import FULL, LAYER_NAMES, LINEAR, PATTERN_LETTERS, Slot
+from roofcast.modelspec.plan import (
+    FULL,
+    HYBRID,
+    HYBRID_SLIDING,
+    LAYER_NAMES,
+    LINEAR,
+    PATTERN_LETTERS,
+    Slot,
+    layer_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +44,25 @@ def read_draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, 
     if count > LARGEST:
         msg = f"{config.key_of('mtp_layers')} gives {count} layers of multi-token prediction; it must be {LARGEST} at most"
         raise MalformedModelError(msg)
+    if config.trait_value("own_draft"):
+        return _inkling_draft(config, count)
     like = _like_the_decoder(config, layers)
     draft = _stated(config, count) or tuple(like(len(layers) + step) for step in range(count))
     hidden = config.size("hidden")
     joined = 2 * hidden * hidden + JOINING_NORMS * hidden
     steps = count if len(draft) % count == 0 else 1
     return draft, sum(layer.parameters(hidden) for layer in draft) + steps * joined
+
+
+def _inkling_draft(config: Config, count: int) -> tuple[tuple[Layer, ...], int]:
+    """Inkling: dense layers, sliding where mtp_local_layer_ids lists them; two norms each, and one for all if chained."""
+    listing = config.raw.get("mtp_local_layer_ids")
+    local = () if listing is None else layer_numbers(config, "mtp_local_layer_ids")
+    roles = ((HYBRID_SLIDING,) if step in local else (HYBRID,) for step in range(count))
+    draft = read_slots(config, tuple(Slot(role, sparse=False) for role in roles), (False,) * count)
+    hidden = config.size("hidden")
+    joined = count * (2 * hidden * hidden + 2 * hidden) + hidden * config.flag("chain_hidden_post_norm")
+    return draft, sum(layer.parameters(hidden) for layer in draft) + joined
 
 
 def _stated(config: Config, count: int) -> tuple[Layer, ...]:

@@ -162,7 +162,8 @@ def moe_layer(config: Config) -> MoeFeedForward:
     if top_k > experts:
         msg = f"{source.key_of('top_k')} is {top_k}, more than the {experts} of {source.key_of('experts')}"
         raise MalformedModelError(msg)
-    width = source.optional_size("expert_width") or source.size("intermediate")
+    freed = config.trait_value("frees_intermediate") and config.value("dense_width") is not None  # Inkling
+    width = (None if freed else source.optional_size("expert_width")) or source.size("intermediate")
     shared = _shared_width(config, width)
     outer, narrow = config.size("hidden"), source.optional_size("latent_width")
     idle = config.size("zero_expert_num", 0, least=0) if config.has("zero_experts") else 0
@@ -186,7 +187,8 @@ def _shared_width(config: Config, width: int) -> int:
     if config.family.always_shared:
         return width
     if config.value("shared_width") is not None:
-        return config.optional_size("shared_width") or 0
+        times = config.size("shared_experts") if config.trait_value("shared_width_each") else 1
+        return times * (config.optional_size("shared_width") or 0)
     count = config.optional_size("shared_experts") or 0
     always = config.trait_value("shared_count", count)
     if count != always:
@@ -206,7 +208,14 @@ def _scaled_router(config: Config, experts: int) -> int:
     return (experts + 1) * config.size("hidden") + experts
 
 
-ROUTERS: Final[Mapping[str, Callable[[Config, int], int]]] = {"mlp": _mlp_router, "scaled": _scaled_router}
+def _shared_scores(config: Config, experts: int) -> int:
+    """Inkling: the shared experts are scored too: (E + E_shared) h."""
+    return (experts + config.size("shared_experts")) * config.size("hidden")
+
+
+ROUTERS: Final[Mapping[str, Callable[[Config, int], int]]] = {
+    "mlp": _mlp_router, "scaled": _scaled_router, "shared_scores": _shared_scores,
+}  # fmt: skip
 
 
 def _by_class(config: Config, count: int) -> tuple[bool, ...]:
@@ -230,7 +239,8 @@ def _by_first_dense(config: Config, count: int) -> tuple[bool, ...]:
     first = config.size("dense_first", config.trait_value("dense_first", 0), least=0)
     frequency = config.raw.get("moe_layer_freq", 1)
     if isinstance(frequency, list):
-        return flags_of(config, "moe_layer_freq", count)
+        after = first if config.trait_value("list_after_first") else 0
+        return tuple(flag and layer >= after for layer, flag in enumerate(flags_of(config, "moe_layer_freq", count)))
     step = config.size("moe_layer_freq", 1)
     return tuple(layer >= first and layer % step == 0 for layer in range(count))
 
@@ -295,6 +305,7 @@ _SPARSE_RULES: Final[Mapping[str, Callable[[Config, int], tuple[bool, ...]]]] = 
     "moe_layers_enum": _by_numbers("moe_layers_enum"),
     "first_k_dense_replace": _by_first_dense,
     "num_dense_layers": _by_first_dense,
+    "dense_mlp_idx": _by_first_dense,
     "moe_layer_freq": _by_first_dense,
     "decoder_sparse_step": _by_sparse_step,
     "mlp_only_layers": _by_sparse_step,

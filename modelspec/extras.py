@@ -199,6 +199,20 @@ def _learned_frequencies(config: Config) -> int:
     return -(-config.size("qk_rope_head_dim") // 2)
 
 
+def _residual_gates(config: Config, layer: int | None, sparse: bool) -> int:
+    """Muse Spark: two gates of the residual, 2 h, and norms before and after the experts, 2 h_moe. [parameter]"""
+    del layer
+    return 2 * (config.size("hidden") + config.size("latent_width") * sparse)
+
+
+def _block_queries(config: Config, layer: int | None, sparse: bool) -> int:
+    """Inkling 2: a query that gathers the experts' input from earlier blocks: h; and the gates of looped layers."""
+    del sparse
+    from roofcast.modelspec.loops import loop_parameters  # noqa: PLC0415 - only this class may have one
+
+    return config.size("hidden") + loop_parameters(config, layer)
+
+
 LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "adaptive_norm": _adaptive_norm,
     "dynamic_mask": _dynamic_mask,
@@ -208,9 +222,12 @@ LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "gemma4": _gemma4_layer,
     "hyper_connections": _hyper_connection_layer,
     "independent_connections": _independent_connections,
+    "inkling": lambda *_: 1,  # the scale of the feed-forward, or of its experts
+    "inkling2": _block_queries,
     "inner_norms": _inner_norms,
-    "lambdas": _lambdas,
     "jetmoe": lambda config, *_: 2 * config.size("hidden"),  # JetMoE: a bias on what each set of experts adds
+    "lambdas": _lambdas,
+    "muse_spark": _residual_gates,
     "norm_biases": _norm_biases,
     "normed_experts": _normed_experts,
     "post_norms": _post_norms,
@@ -228,6 +245,7 @@ MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
     "hyper_connections": _hyper_connection_head,
     "independent_connections": _hyper_connection_head,
     "learned_frequencies": _learned_frequencies,
+    "inkling2": lambda config: config.size("hidden"),  # the query that gathers what the head reads
     "t5": _position_biases,
     "zaya": _zaya_model,
 }

@@ -19,6 +19,7 @@ TABLES: Final[dict[str, str]] = {
     "families_later": "LATER_FAMILIES",
     "families_newest_a": "NEWEST_A_FAMILIES",
     "families_newest_b": "NEWEST_B_FAMILIES",
+    "families_newest_c": "NEWEST_C_FAMILIES",
     "families_encoder": "ENCODER_FAMILIES",
 }
 # facts whose value must be above zero where a class needs them; of the others zero and null mean something

@@ -58,7 +58,30 @@ FEATURE_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
             "hybrid_layer_pattern",
         ),
     ),
-    (("own_sliding",), ("swa_num_attention_heads", "swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim")),
+    (
+        ("own_sliding", "own_latent"),
+        ("swa_num_attention_heads", "swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim"),
+    ),
+    (
+        ("own_latent",),
+        (
+            "swa_q_lora_rank", "swa_kv_lora_rank", "swa_qk_nope_head_dim", "swa_qk_rope_head_dim", "use_dsa",
+            "shared_experts_intermediate_size",
+        ),
+    ),
+    (
+        ("relative",),
+        (
+            *ALIASES["sconv_kernel"], "d_rel", "rel_extent", "local_layer_ids", "dense_mlp_idx", "mtp_local_layer_ids",
+            "chain_hidden_post_norm", "n_layers_per_attn_res_block",
+        ),
+    ),
+    (("head_rows",), ("unpadded_vocab_size",)),
+    (
+        ("loops",),
+        ("loop_config", "loop_layer_index_start", "loop_layer_index_end", "loop_num_passes", "loop_gate_rank"),
+    ),
+    (("narrow",), ("moe_hidden_size",)),
     (("own_full",), ("global_head_dim",)),
     (("own_full", "per_layer"), ("per_layer_config",)),
     (("own_full_kv",), ("num_global_key_value_heads",)),

@@ -95,7 +95,7 @@ def _gate(config: Config) -> str:
 def _own_sizes(config: Config, slot: Slot, role: str) -> Config:
     """The config as one layer sees it: by per_layer_config where the file has one, else with its role's own sizes."""
     if "per_layer_config" in config.raw and (config.has("own_full") or config.has("per_layer")):
-        return config if config.raw["per_layer_config"] is None else _as_layer(config, slot.layer)
+        return config if config.raw["per_layer_config"] is None else as_layer(config, slot.layer)
     if role == FULL and config.has("own_full_kv") and not config.flag("attention_k_eq_v"):
         # Gemma 4 reads num_global_key_value_heads where keys are values alone
         config = replace(config, raw={**config.raw, "num_global_key_value_heads": None})
@@ -116,7 +116,7 @@ def _as_other_setting(config: Config) -> Config:
     return replace(config, raw={**config.raw, **own})
 
 
-def _as_layer(config: Config, layer: int | None) -> Config:
+def as_layer(config: Config, layer: int | None, sizes: frozenset[str] = LAYER_SIZES) -> Config:
     """The config with what per_layer_config, which transformers 5 writes, states of one layer."""
     stated, count = config.block("per_layer_config").raw, config.size("layers")
     # numbers are written as 5, or as 05 where there are ten layers or more
@@ -128,7 +128,7 @@ def _as_layer(config: Config, layer: int | None) -> Config:
     if not isinstance(entry, Mapping) or None in entry.values():
         msg = f"per_layer_config has {short(entry)} for layer {layer}; it must be an object of sizes"
         raise MalformedModelError(msg)
-    unknown = sorted(str(key) for key in entry if key not in LAYER_SIZES)
+    unknown = sorted(str(key) for key in entry if key not in sizes)
     if unknown:
         msg = f"per_layer_config has keys that roofcast does not understand: {listed(unknown)}"
         raise UnknownArchitectureError(msg)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofcast.modelspec.errors import MalformedModelError
-from roofcast.modelspec.state import Kept, per_token
+from roofcast.modelspec.state import CACHE, Kept
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Indexer:
         weighted: whether each head's score has a learned weight, h to `heads`.
         pool: tokens whose keys are pooled into one before they are scored. [token]
         gated: whether learned scores weigh the keys of a pool; else it is their mean.
+        format: format that the keys are kept in.
     """
 
     heads: int
@@ -35,6 +36,7 @@ class Indexer:
     weighted: bool = True
     pool: int = 1
     gated: bool = False
+    format: str = CACHE
 
     @property
     def state(self) -> tuple[Kept, ...]:
@@ -46,7 +48,7 @@ class Indexer:
         >>> Indexer(32, 128, 2048, pool=16, gated=True).state[0].elements  # GLM-5.3-Flash
         257
         """
-        return (per_token(1, (2 * self.head_dim + 1) if self.gated else self.head_dim),)
+        return (Kept(1, (2 * self.head_dim + 1) if self.gated else self.head_dim, format=self.format),)
 
     def parameters(self, hidden: int) -> int:
         """Projections of index queries and of the key, norms and head weights: r n d + h d + norms + h n. [parameter]
@@ -86,6 +88,7 @@ def latent_indexer(config: Config) -> Indexer:
         norm_parameters=2 * (head_dim + scaled),
         pool=config.size("index_kpool", 1),
         gated=pooled,
+        format=config.trait_value("index_format", CACHE),
     )
 
 

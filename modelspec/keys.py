@@ -61,6 +61,7 @@ ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "ssm_time_step_rank": ("mamba_dt_rank", "time_step_rank"),
     "conv_kernel": ("mamba_d_conv", "conv_kernel", "conv_dimension"),
     "linear_conv_kernel": ("linear_conv_kernel_dim", "short_conv_kernel_size"),
+    "sconv_kernel": ("conv_kernel_size", "sconv_kernel_size"),
 }
 
 # A repo may give both names with different values for these: vocab padded or not, several ideas of the context,
@@ -140,6 +141,10 @@ UNDERSTOOD: Final = frozenset(name for names in ALIASES.values() for name in nam
     "index_kpool", "indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio",
     "hc_count", "hc_lowrank", "ple_layer_ids", "ple_embed_dim", "ple_conv_kernel_size", "ngram_size", "heads_per_ngram",
     "ngram_vocab_size_base", "make_ngram_vocab_size_divisible_by",
+    "d_rel", "rel_extent", "local_layer_ids", "dense_mlp_idx", "unpadded_vocab_size", "mtp_local_layer_ids",
+    "chain_hidden_post_norm", "moe_hidden_size", "use_dsa", "shared_experts_intermediate_size", "swa_q_lora_rank",
+    "swa_kv_lora_rank", "swa_qk_nope_head_dim", "swa_qk_rope_head_dim", "n_layers_per_attn_res_block", "loop_config",
+    "loop_layer_index_start", "loop_layer_index_end", "loop_num_passes", "loop_gate_rank",
 }  # fmt: skip
 
 # Named like something that shapes memory or work, yet it does not.
@@ -180,7 +185,7 @@ INERT: Final = frozenset({
     "interpolate_factor", "original_max_position_embeddings", "index_local_blocks", "layer_norm_type",
     "block_size", "use_expert_bias", "hidden_mamba_act", "use_mem_rope", "swiglu_limits", "swiglu_limits_shared",
     "linear_lower_bound", "index_kpool_always_select_tail", "number_of_conv_states",
-    "keep_window_size", "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "layer_norm_elementwise_affine",
+    "keep_window_size", "shared_expert_sink", "rms_norm_eps_moe_gate", "mtp_hidden_states_first", "head_dim_original", "tie_encoder_decoder", "use_stable_embedding", "logit_scale", "verbose", "layer_norm_elementwise_affine",
 })  # fmt: skip
 
 # plain strings: re compiles and keeps them on first use, and a config of the catalogue never needs them

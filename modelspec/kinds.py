@@ -90,6 +90,9 @@ KINDS: Final[dict[str, Kind]] = {
     "compressed": Kind("compressed:CompressedAttention", _SOFTMAX, ("compression",), "compressed:read_compressed"),
     "latent": Kind("latent:LatentAttention", _SOFTMAX, ("kv_lora_rank",), "latent:read_latent"),
     "cca": Kind("cca:ConvolutionalAttention", frozenset({HYBRID, HYBRID_SLIDING}), ("cca_time0",), "cca:read_cca"),
+    "relative": Kind(
+        "relative:RelativeAttention", _SOFTMAX | {HYBRID, HYBRID_SLIDING}, ("d_rel",), "relative:read_relative"
+    ),
     "cross": Kind("cross:CrossAttention", frozenset({CROSS}), reader="cross:read_cross"),
     "routed_heads": Kind("routed:RoutedAttention", frozenset({FULL}), ("routed_heads",)),
     "grouped": Kind("attention:GroupedAttention", _SOFTMAX, reader="heads:read_grouped", default=True),

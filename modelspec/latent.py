@@ -134,6 +134,10 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
         MalformedModelError: a first layer without an index or a latent of its own, sizes that cannot be.
     """
     layer = slot.layer or 0
+    if config.trait_value("own_latent"):
+        from roofcast.modelspec.latent_own import as_own  # noqa: PLC0415 - few models have layers that differ
+
+        config = as_own(config, slot, role)
     indexed = config.raw.get("index_head_dim") is not None and config.has("indexer")
     own_index = indexed and _has_index(config, slot)
     if indexed and not own_index and layer == 0:
@@ -170,9 +174,10 @@ def _rope_dim(config: Config) -> int:
 
 
 def _extra(config: Config, heads: int, value_head_dim: int) -> int:
-    """Weights beside the projections: a gate, a sink a head, a scale and a bias a head by position. [parameter]
+    """Weights beside the projections: a gate, a sink a head, a scale and a bias a head by position, a norm of the RoPE key.
 
     A gate of the query latent has one matrix with the queries, which reads the latent before and after its norm.
+    [parameter]
     """
     hidden, family = config.size("hidden"), config.family
     gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
@@ -184,7 +189,8 @@ def _extra(config: Config, heads: int, value_head_dim: int) -> int:
         "query_latent": rank * heads * (queries + 2 * value_head_dim),
     }
     scales = 2 * heads if config.trait_value("scaled_queries") else 0
-    return gates.get(gate, 0) + heads * config.trait(family.sinks) + scales
+    normed = _rope_dim(config) if config.trait_value("rope_norm") else 0
+    return gates.get(gate, 0) + heads * config.trait(family.sinks) + scales + normed
 
 
 def _has_index(config: Config, slot: Slot) -> bool:

@@ -28,17 +28,19 @@ class Layer:
         feed_forwards: what works on each token alone; none where the layer only mixes.
         norm_parameters: of the norms of width h around them.
         other_parameters: of what belongs to neither.
+        passes: times that a token passes the layer, with a state for each: looped layers have their weights once.
     """
 
     mixers: tuple[Attention, ...]
     feed_forwards: tuple[FeedForward, ...]
     norm_parameters: int
     other_parameters: int = 0
+    passes: int = 1
 
     @property
     def state(self) -> tuple[Kept, ...]:
         """What the layer keeps of a sequence."""
-        return tuple(part for mixer in self.mixers for part in mixer.state)
+        return tuple(part for mixer in self.mixers for part in mixer.state) * self.passes
 
     @property
     def label(self) -> str:
@@ -50,6 +52,10 @@ class Layer:
         mixing = sum(mixer.parameters(hidden) for mixer in self.mixers)
         feeding = sum(feed_forward.parameters for feed_forward in self.feed_forwards)
         return mixing + feeding + self.norm_parameters + self.other_parameters
+
+    def active_parameters(self, hidden: int) -> int:
+        """Parameters that work on one token: of E routed experts k count. [parameter]"""
+        return self.parameters(hidden) - sum(part.parameters - part.active_parameters for part in self.feed_forwards)
 
 
 def read_layers(config: Config) -> tuple[Layer, ...]:
@@ -88,7 +94,7 @@ def _layer(config: Config, slot: Slot, sparse: bool) -> Layer:
     norm = NORMS[config.family.norm] * config.size("hidden")
     norms = layer_norms(config)
     around = norm * (norms if mixing and feeding else (norms // 2 or 1) if mixing or feeding else 0)
-    return Layer(mixing, feeding, around, _extra(config, slot, sparse=sparse))
+    return Layer(mixing, feeding, around, _extra(config, slot, sparse=sparse), passes=_passes(config, slot))
 
 
 def _extra(config: Config, slot: Slot, *, sparse: bool) -> int:
@@ -97,6 +103,14 @@ def _extra(config: Config, slot: Slot, *, sparse: bool) -> int:
     from roofcast.modelspec.extras import layer_extra  # noqa: PLC0415 - few classes have any
 
     return layer_extra(config, slot.layer, sparse=sparse)
+
+
+def _passes(config: Config, slot: Slot) -> int:
+    if not config.trait_value("loops"):
+        return 1
+    from roofcast.modelspec.loops import passes_of  # noqa: PLC0415 - few models loop
+
+    return passes_of(config, slot.layer)
 
 
 def _feeding(config: Config, slot: Slot, *, sparse: bool) -> tuple[FeedForward, ...]:

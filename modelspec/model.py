@@ -172,7 +172,8 @@ class Model:
         counted = replace(self.spec, drafting=False).parameters
         head = self.spec.vocab * self.spec.hidden * self.spec.tied  # a tied head may be stored a second time
         routers = self.spec.router_bias_parameters  # files and reference differ on whether they are parameters
-        if held - counted in {0, head, -routers, head - routers}:
+        padded = self.spec.vocab - (self.spec.head_rows or self.spec.vocab)  # rows of the head that are not loaded
+        if held - counted in {0, head, -routers, head - routers, padded * self.spec.hidden}:
             return None
         return (
             f"{self.name}: the weight files hold {held:,} parameters{self._of_what()}, the architecture counts "

@@ -79,6 +79,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "cohere2_vision": Wrapper("cohere2", tied=True),
     "deepseek_vl": Wrapper("llama", tied=True),
     "deepseek_vl_hybrid": Wrapper("llama", tied=True),
+    "dots3_note": Wrapper("dots3_note_text"),
     "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", tied=True),
     "exaone4_5": Wrapper("exaone4_5_text"),
     "fuyu": Wrapper("persimmon"),
@@ -100,6 +101,9 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "idefics3": Wrapper("llama"),
     "instructblip": Wrapper("opt", tied=None, heeds="text"),
     "instructblipvideo": Wrapper("opt", tied=None, heeds="text"),
+    "inkling2": Wrapper("inkling2_text", heeds="none"),
+    "inkling2_loop": Wrapper("inkling2_loop_text", heeds="none"),
+    "inkling_mm_model": Wrapper("inkling_text", heeds="none"),
     "internvl": Wrapper("qwen2", tied=True),
     "janus": Wrapper("llama", tied=True),
     "kimi_k25": Wrapper("deepseek_v3", tied=True),
@@ -119,6 +123,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
     "mistral_large4": Wrapper("mistral_large4_text"),
     "mllama": Wrapper("mllama_text_model"),
     "molmo": Wrapper("molmo"),
+    "muse_spark": Wrapper("muse_spark_text", heeds="none"),
     "musicflamingo": Wrapper("qwen2", heeds="none"),
     "nemotron_h_omni": Wrapper("nemotron_h", tied=None, heeds="text"),
     "omniasr": Wrapper("llama", heeds="none"),
@@ -160,7 +165,19 @@ FIXED: Final = frozenset({
     "minimax_m3_vl", "mistral_large4", "mllama", "paddleocr_vl", "qwen2_5_omni", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl",
     "qwen3_5", "qwen3_5_moe", "qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen3_vl", "qwen3_vl_moe", "step3p7",
     "glm5_next", "qwen4_exp",
+    "dots3_note", "inkling2", "inkling2_loop", "inkling_mm_model", "muse_spark",
 })  # fmt: skip
+
+
+# wrappers that state draft layers in an mtp_config beside the text model, and what its keys are there
+DRAFTING: Final = frozenset({"inkling_mm_model"})
+DRAFT_KEYS: Final[dict[str, str]] = {
+    "num_nextn_predict_layers": "num_mtp_layers",
+    "chain_hidden_post_norm": "chain_hidden_post_norm",
+    "local_layer_ids": "mtp_local_layer_ids",
+}
+# wrappers whose class reads no text model at the top of a flat file
+NESTED_ONLY: Final = frozenset({"inkling2", "inkling2_loop", "inkling_mm_model", "muse_spark"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +231,11 @@ def _text_model(raw: Mapping[str, Any]) -> TextModel:
         return TextModel(raw, around if any(raw.get(key) for key in TOWER_BLOCKS) else "")
     if block is None:
         assert wrapper is not None  # noqa: S101 - one of the two is there
+        if outer in NESTED_ONLY:
+            msg = f"text_config is missing; a config of model_type {outer!r} needs it"
+            raise MalformedModelError(msg)
         return _flat(raw, outer, wrapper)
+    block = {**_drafting(raw, outer), **block}
     inner = _inner_class(block, outer, wrapper)
     missing = _missing_defaults(block, inner) if isinstance(inner, str) else {}
     if wrapper:
@@ -224,6 +245,14 @@ def _text_model(raw: Mapping[str, Any]) -> TextModel:
     text = {**missing, **block, **inherited, **tie, "model_type": inner}
     completed = tuple(key for key in missing if FACT_OF.get(key) in SIZES and not _gated_off(key, text))
     return TextModel(text, around, completed, ties_unsaid=wrapper is not None and _ties_unsaid(raw, block, wrapper))
+
+
+def _drafting(raw: Mapping[str, Any], outer: str) -> dict[str, Any]:
+    """Draft layers that a wrapper states beside the text model."""
+    stated = raw.get("mtp_config")
+    if outer not in DRAFTING or not isinstance(stated, Mapping):
+        return {}
+    return {name: stated[key] for key, name in DRAFT_KEYS.items() if key in stated}
 
 
 def _inner_class(block: Mapping[str, Any], outer: str, wrapper: Wrapper | None) -> Any:  # noqa: ANN401 - checked when read

@@ -16,7 +16,7 @@ from roofcast.modelspec.keys import LAYERED, is_off
 from roofcast.modelspec.strictjson import quoted, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from roofcast.modelspec.config import Config
 
@@ -123,14 +123,12 @@ def deciding_key(config: Config) -> str:
     return next((key for key in PLAN_RULES if key not in passed and not is_off(config.raw.get(key))), "")
 
 
-def _named(config: Config, key: str, names: Iterable[str], allowed: Mapping[str, Slot]) -> tuple[Slot, ...]:
+def _named(key: str, names: Sequence[str], allowed: Mapping[str, Slot]) -> tuple[Slot, ...]:
     """The slots of a list of names, each of those allowed."""
-    names = tuple(names)
     strange = sorted({name for name in names if name not in allowed})
     if strange:
         msg = f"{key} has {listed(strange)}, which roofcast does not understand; it knows {listed(tuple(allowed))}"
         raise UnknownArchitectureError(msg)
-    del config
     return tuple(allowed[name] for name in names)
 
 
@@ -138,7 +136,7 @@ def _by_names(key: str) -> Callable[[Config, int], tuple[Slot, ...]]:
     """A rule that reads one name a layer; entries beyond the layers are those of multi-token prediction."""
 
     def rule(config: Config, count: int) -> tuple[Slot, ...]:
-        return _named(config, key, map(str, per_layer(config, key, count)), LAYER_NAMES)
+        return _named(key, [str(name) for name in per_layer(config, key, count)], LAYER_NAMES)
 
     return rule
 
@@ -165,7 +163,7 @@ def _by_letters(config: Config, count: int) -> tuple[Slot, ...]:
         length = f"{len(pattern)} letters" if isinstance(pattern, str) else short(pattern)
         msg = f"hybrid_override_pattern has {length}; it must have one for each of the {count} layers"
         raise MalformedModelError(msg)
-    return _named(config, "hybrid_override_pattern", pattern, PATTERN_LETTERS)
+    return _named("hybrid_override_pattern", pattern, PATTERN_LETTERS)
 
 
 def _by_flags(key: str, on: str, off: str) -> Callable[[Config, int], tuple[Slot, ...]]:
@@ -334,19 +332,21 @@ def _windowed(config: Config) -> bool:
 
 def _by_class(config: Config, count: int) -> tuple[Slot, ...]:
     """The pattern of a class whose layers do not go by windows; empty of others."""
-    crossing, cycle = config.trait_value("cross_layers", ()), config.trait_value("cycle", ())
-    linear_every = config.trait_value("linear_every")
+    crossing, cycle, every = (config.trait_value(name) for name in ("cross_layers", "cycle", "linear_every"))
+    if config.trait_value("pattern"):
+        from roofcast.modelspec.patterns import PATTERNS  # noqa: PLC0415 - few classes have one
+
+        return PATTERNS[config.trait_value("pattern")](config, count)
     if crossing and config.raw.get("cross_attention_layers") is None:
         return tuple(Slot((CROSS,)) if layer in crossing else Slot((FULL,)) for layer in range(count))
     if cycle:  # roles that recur; RWKV has one, Lara five
         return tuple(Slot((cycle[layer % len(cycle)],)) for layer in range(count))
-    return _periodic(count, linear_every, config.trait_value("full_at", -1), LINEAR) if linear_every else ()
+    return _periodic(count, every, config.trait_value("full_at", -1), LINEAR) if every else ()
 
 
 def _by_window(config: Config, count: int) -> tuple[Slot, ...]:
     """No key tells layers apart: the class's own pattern, else all slide, those from max_window_layers on, or none."""
-    fixed = _by_class(config, count)
-    if fixed:
+    if fixed := _by_class(config, count):
         return fixed
     if not _windowed(config):
         return (Slot((FULL,)),) * count

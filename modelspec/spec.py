@@ -52,6 +52,7 @@ class ModelSpec:
         draft_parameters: of these layers, with what joins them to the decoder.
         drafting: whether they are in use: then their state and parameters count.
         undrafted: how many such layers the files hold where no public code tells what is in them.
+        head_rows: rows of the head where these are not the vocabulary's; None where they are.
         assumptions: what had to be taken as given, a line each.
         unread: keys of the file that say something, but not to its class.
         warnings: where the class does not do what the file says, a line each.
@@ -78,6 +79,7 @@ class ModelSpec:
     draft_parameters: int = 0
     drafting: bool = False
     undrafted: int = 0
+    head_rows: int | None = None
     assumptions: tuple[str, ...] = ()
     unread: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ class ModelSpec:
             "feed_forward": sum(part.parameters for part in feed_forward) - experts,
             "experts": experts,
             "norms": sum(layer.norm_parameters for layer in self.layers) + self.other_norm_parameters,
-            "head": (0 if self.tied else self.vocab * self.hidden) + self.head_bias_parameters,
+            "head": (0 if self.tied else (self.head_rows or self.vocab) * self.hidden) + self.head_bias_parameters,
         }
         beside = {tower.name.replace(" ", "_"): tower.parameters for tower in self.towers}
         drafted = {"multi_token_prediction": self.draft_parameters * self.drafting}
@@ -138,6 +140,12 @@ class ModelSpec:
         parts = self.components
         beside = sum(tower.parameters for tower in self.towers)
         return self.active_parameters - parts["embedding"] - parts["head"] - beside
+
+    @property
+    def repeated_parameters(self) -> int:
+        """Parameters that work on one token once more, in every further pass of looped layers. [parameter]"""
+        again = ((n * (layer.passes - 1), layer) for layer, n in self.layer_counts.items() if layer.passes > 1)
+        return sum(times * layer.active_parameters(self.hidden) for times, layer in again)
 
     @property
     def router_bias_parameters(self) -> int:
@@ -262,6 +270,7 @@ def build_spec(
         draft=draft,
         draft_parameters=draft_parameters,
         undrafted=undrafted,
+        head_rows=config.size("unpadded_vocab_size") if config.trait_value("own_head_rows") else None,
         assumptions=_assumptions(text, config),
         unread=config.unread,
         warnings=_warnings(config),

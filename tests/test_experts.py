@@ -17,6 +17,14 @@ ERNIE = {
     **LLAMA, "model_type": "ernie4_5_vl_moe_text", "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1,
     "moe_intermediate_size": [40, 24],
 }  # fmt: skip
+INKLING = {
+    "model_type": "inkling_text", "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "d_rel": 8,
+    "rel_extent": 8, "swa_num_attention_heads": 8, "swa_num_key_value_heads": 2, "swa_head_dim": 8,
+}  # fmt: skip
+DOTS = {
+    "model_type": "dots3_note_text", "index_head_dim": 8, "index_n_heads": 2, "index_topk": 8,
+    "shared_experts_intermediate_size": 32,
+}  # fmt: skip
 CLASSES: dict[str, dict[str, Any]] = {
     "afmoe": {**QWEN, "model_type": "afmoe", "num_shared_experts": 0},
     "deepseek_v3": changed(DEEPSEEK, first_k_dense_replace=None, moe_layer_freq=None),
@@ -29,6 +37,8 @@ CLASSES: dict[str, dict[str, Any]] = {
     "mixtral": {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": QWEN,
     "step3p5": {**QWEN, "model_type": "step3p5", "share_expert_dim": 32},
+    "inkling_text": {**LLAMA, **INKLING},
+    "dots3_note_text": {**changed(DEEPSEEK, first_k_dense_replace=None, moe_layer_freq=None), **DOTS},
 }
 
 
@@ -45,6 +55,8 @@ CASES: list[tuple[str, int, dict[str, Any], str]] = [
     ("deepseek_v3", 4, {"first_k_dense_replace": 2}, "ddSS"),
     ("kimi_k2", 6, {"first_k_dense_replace": 1, "moe_layer_freq": 2}, "ddSdSd"),
     ("afmoe", 3, {"num_dense_layers": 1}, "dSS"),
+    ("inkling_text", 3, {"dense_mlp_idx": 2}, "ddS"),
+    ("dots3_note_text", 4, {"moe_layer_freq": [1, 1, 0, 1]}, "dSdS"),
     ("kimi_k2", 3, {"first_k_dense_replace": 0, "moe_layer_freq": [0, 1, 1]}, "dSS"),
     ("qwen3_moe", 4, {"decoder_sparse_step": 2}, "dSdS"),
     ("qwen3_moe", 4, {"mlp_only_layers": [0, 2]}, "dSdS"),

@@ -58,6 +58,7 @@ def test_published_models_are_of_nearly_every_kind() -> None:
         "cca",
         "mlstm",
         "ngram",
+        "relative",
         "rwkv",
         "lightning",
         "shared_block",

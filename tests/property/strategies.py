@@ -20,6 +20,7 @@ from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.linear import LinearFeedForward, LinearMap
 from roofcast.modelspec.ngram import NgramMemory
 from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
+from roofcast.modelspec.relative import RelativeAttention
 from roofcast.modelspec.routed import RoutedAttention
 from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
 from roofcast.modelspec.shared import SharedAttention, SharedFeedForward
@@ -125,6 +126,15 @@ def cca(draw: st.DrawFn) -> ConvolutionalAttention:
 
 
 @st.composite
+def relative(draw: st.DrawFn) -> RelativeAttention:
+    """Convolved GQA with biases by distance, of either generation."""
+    query_heads, kv_heads = draw(grouped_sizes())
+    switches = (draw(st.booleans()) for _ in range(3))
+    sizes = (draw(SIZES), draw(SIZES), draw(FEW), draw(SIZES), draw(FEW))
+    return RelativeAttention(query_heads, kv_heads, *sizes, draw(WINDOWS), *switches, draw(WEIGHTS))
+
+
+@st.composite
 def shared(draw: st.DrawFn) -> SharedAttention:
     """Attention whose weights recur, counted here or in an earlier layer."""
     query_heads, kv_heads = draw(grouped_sizes())
@@ -171,6 +181,7 @@ ATTENTION_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
     "compressed": COMPRESSED,
     "latent": LATENT,
     "cca": cca(),
+    "relative": relative(),
     "cross": st.builds(CrossAttention, grouped().map(full), encoder_tokens=WEIGHTS, gate_parameters=WEIGHTS),
     "grouped": grouped(),
     "shared_block": shared(),
@@ -227,6 +238,7 @@ LAYERS: Final = st.builds(
     feed_forwards=st.lists(FEED_FORWARD, max_size=2).map(tuple),
     norm_parameters=WEIGHTS,
     other_parameters=WEIGHTS,
+    passes=FEW,
 )
 
 
@@ -256,6 +268,7 @@ def specs(draw: st.DrawFn) -> ModelSpec:
         draft=tuple(draft),
         draft_parameters=sum(map(_size, draft)),
         drafting=draw(st.booleans()),
+        head_rows=draw(st.none() | SIZES),
         assumptions=tuple(draw(st.lists(st.text(max_size=5), max_size=2))),
     )
 

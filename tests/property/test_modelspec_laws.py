@@ -202,8 +202,8 @@ def test_components_are_all_of_a_model_once(spec: ModelSpec) -> None:
     """No parameter is outside the components, none is negative, and layers add up to their own parts."""
     parts = spec.components
     layers = sum(layer.parameters(spec.hidden) for layer in spec.layers)
-    tables = spec.vocab * spec.hidden * (1 if spec.tied else 2) + spec.position_parameters + spec.head_bias_parameters
-    tables += spec.table_parameters
+    rows = spec.vocab + (0 if spec.tied else spec.head_rows or spec.vocab)
+    tables = rows * spec.hidden + spec.position_parameters + spec.head_bias_parameters + spec.table_parameters
     beside = sum(tower.parameters for tower in spec.towers) + spec.draft_parameters * spec.drafting
 
     assert sum(parts.values()) == spec.parameters
@@ -224,10 +224,10 @@ def test_no_more_parameters_work_than_there_are(spec: ModelSpec) -> None:
 
 @given(specs())
 def test_tying_never_raises_parameters(spec: ModelSpec) -> None:
-    """One table instead of two is a vocabulary x width fewer, and changes no state."""
+    """One table instead of two is the head's rows x width fewer, and changes no state."""
     tied, untied = replace(spec, tied=True), replace(spec, tied=False)
 
-    assert tied.parameters == untied.parameters - spec.vocab * spec.hidden
+    assert tied.parameters == untied.parameters - (spec.head_rows or spec.vocab) * spec.hidden
     assert tied.kept == untied.kept
 
 
