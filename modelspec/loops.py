@@ -10,6 +10,7 @@ from roofcast.modelspec.errors import MalformedModelError
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
 
+MOST_PASSES: Final = 1_000  # far above any model there is
 GATES: Final = 4  # of queries, keys, values and the feed-forward
 # what a loop_config states -> the key of a flat file
 KEYS: Final[dict[str, str]] = {
@@ -50,6 +51,9 @@ def loop_of(config: Config) -> Loop:
     block, layers = config.size("n_layers_per_attn_res_block"), config.size("layers")
     if not loop.start < loop.end <= layers or loop.start % block or loop.end % block:
         msg = f"layers {loop.start} to {loop.end} are looped; these must be multiples of n_layers_per_attn_res_block {block}, in order, at most {layers}"
+        raise MalformedModelError(msg)
+    if loop.passes > MOST_PASSES:
+        msg = f"looped layers are passed {loop.passes} times; it must be at most {MOST_PASSES} times"
         raise MalformedModelError(msg)
     return loop
 

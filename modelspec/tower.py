@@ -23,6 +23,7 @@ TABLES: Final = {
     "qformer": "QFORMER_WRAPPERS",
     "janus": "JANUS_WRAPPERS",
     "radio": "RADIO_WRAPPERS",
+    "towers_newest_c": "NEWEST_C_WRAPPERS",
     "speech_moe": "SPEECH_WRAPPERS",
 }
 

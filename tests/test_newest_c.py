@@ -148,6 +148,7 @@ def test_a_loop_under_either_name() -> None:
         ({"loop_layer_index_start": 5}, "multiples"),
         ({"loop_layer_index_start": 0}, "loop_layer_index_start"),
         ({"loop_num_passes": 0}, "loop_num_passes"),
+        ({"loop_num_passes": 10**8}, "1000 times"),
         ({"loop_gate_rank": MISSING}, "loop_gate_rank"),
         ({"loop_config": 3}, "loop_config"),
     ],
@@ -267,3 +268,73 @@ def test_the_experts_width_of_inkling_files_with_a_dense_one() -> None:
     widths = [part.label for layer in freed.layers[:2] for part in layer.feed_forwards]
 
     assert widths == ["dense 1024", "MoE 6 of 256 x 512 + shared 1024"]
+
+
+TOWERS: dict[str, tuple[int, ...]] = {
+    "muse_spark": (1_852_639_744, 75_497_472, 117_840_384),
+    "inkling2": (292_041_728, 35_651_584),
+    "inkling2_loop": (292_041_728, 26_214_400),
+    "dots3_note": (6_802_056_960, 69_220_352, 853_418_880, 32_780_800),
+}
+
+
+@pytest.mark.parametrize("outer", TOWERS)
+def test_towers_at_full_size(outer: str) -> None:
+    """A file that leaves towers to its class has those of the reference's configuration classes."""
+    towers = build_spec({"model_type": outer, "text_config": WRAPPED[outer]}).towers
+
+    assert tuple(tower.parameters for tower in towers) == TOWERS[outer]
+
+
+def test_inkling_folds_a_patch_in_four_steps() -> None:
+    """Frames of 40 x 40 in 4 layers: sides of 5, 10, 40 and 40 at last over both frames; widths of the reference."""
+    tower = {"patch_size": 40, "temporal_patch_size": 2, "n_layers": 4}
+    config = {"model_type": "inkling_mm_model", "text_config": INKLING, "vision_config": tower}
+    folds = 75 * 128 + 128 + (4 * 128) * 320 + 320 + (16 * 320) * 4800 + 4800 + (2 * 4800) * 6144 + 6144
+
+    assert build_spec(config).towers[0].parameters == folds
+
+
+BROKEN = [
+    (
+        "inkling_mm_model",
+        "vision_config",
+        {"patch_size": 16, "temporal_patch_size": 4, "num_channels": 1},
+        "num_hidden",
+    ),
+    ("inkling_mm_model", "vision_config", {"patch_size": 1 << 20, "num_hidden_layers": 4}, "num_hidden_layers"),
+    ("inkling_mm_model", "vision_config", {"num_hidden_layers": 10**8}, "num_hidden_layers"),
+    ("muse_spark", "audio_config", {"num_hidden_layers": 10**8, "patch_sizes": 4}, "num_hidden_layers"),
+    ("inkling_mm_model", "audio_config", {"n_mel_bins": 0}, "n_mel_bins"),
+    ("inkling2", "vision_config", {"text_hidden_size": 64}, "text_hidden_size"),
+    ("inkling2", "vision_config", {"num_attention_heads": 7}, "hidden_size"),
+    ("muse_spark", "audio_config", {"out_hidden_size": 64}, "out_hidden_size"),
+    ("muse_spark", "audio_config", {"depths": [1, 2]}, "depths"),
+    ("dots3_note", "vision_config", {"pyramid_num_routed": [-1, 4]}, "pyramid_num_routed"),
+    ("dots3_note", "vision_config", {"num_hidden_layers": 3}, "num_hidden_layers"),
+    ("dots3_note", "vision_config", {"mlp_layer_types": ["dense"]}, "mlp_layer_types"),
+    ("dots3_note", "vision_config", {"mlp_layer_types": ["wide"] * 42}, "mlp_layer_types"),
+    ("dots3_note", "vision_config", {"mlp_bias": True}, "mlp_bias"),
+    ("dots3_note", "vision_config", {"per_layer_config": [1]}, "per_layer_config"),
+    ("dots3_note", "vision_config", {"per_layer_config": {"30": {"hidden_size": 8}}}, "per_layer_config"),
+    ("dots3_note", "vision_config", {"per_layer_config": {"30": {"num_local_experts": 0}}}, "num_local_experts"),
+    ("dots3_note", "vision_config", {"adapter_merge_size": 3}, "adapter_merge_size"),
+    ("dots3_note", "audio_config", {"whisper_config": 3}, "whisper_config"),
+    ("dots3_note", "audio_config", {"adapter_input_size": 8}, "adapter_input_size"),
+]
+
+
+@pytest.mark.parametrize(("outer", "block", "keys", "said"), BROKEN)
+def test_towers_that_cannot_be(outer: str, block: str, keys: dict[str, Any], said: str) -> None:
+    """An error names the key of the tower that is wrong, or not understood."""
+    assert said in str(refusal({"model_type": outer, "text_config": WRAPPED[outer], block: keys}))
+
+
+def test_experts_of_single_vision_layers() -> None:
+    """dots3 note's vision layers route as a list says, or as names and per_layer_config do."""
+    names = ["sparse" if experts > 0 else "dense" for experts in (*(-1,) * 25, *range(4, 65, 4), 64)]
+    own = {str(25 + step): {"num_local_experts": 4 * (step + 1), "num_experts_per_tok": 2} for step in range(15)}
+    saved = {"mlp_layer_types": names, "per_layer_config": own}
+    config = {"model_type": "dots3_note", "text_config": DOTS}
+
+    assert build_spec({**config, "vision_config": saved}).towers == build_spec(config).towers

@@ -129,9 +129,20 @@ def cca(draw: st.DrawFn) -> ConvolutionalAttention:
 def relative(draw: st.DrawFn) -> RelativeAttention:
     """Convolved GQA with biases by distance, of either generation."""
     query_heads, kv_heads = draw(grouped_sizes())
-    switches = (draw(st.booleans()) for _ in range(3))
-    sizes = (draw(SIZES), draw(SIZES), draw(FEW), draw(SIZES), draw(FEW))
-    return RelativeAttention(query_heads, kv_heads, *sizes, draw(WINDOWS), *switches, draw(WEIGHTS))
+    return RelativeAttention(
+        query_heads,
+        kv_heads,
+        head_dim=draw(SIZES),
+        hidden=draw(SIZES),
+        distance_width=draw(FEW),
+        extent=draw(SIZES),
+        conv_kernel=draw(FEW),
+        window=draw(WINDOWS),
+        gated=draw(st.booleans()),
+        token_sinks=draw(st.booleans()),
+        dynamic=draw(st.booleans()),
+        extra_parameters=draw(WEIGHTS),
+    )
 
 
 @st.composite
