@@ -127,18 +127,18 @@ def _widest(layers: list[Held]) -> float:
 def _layers(spec: ModelSpec, kv: Format, tp: int) -> list[tuple[Held, int]]:
     """What every mixer holds, and how many there are that hold the same."""
     counts = spec.layer_counts.items()
-    return [(_held(mixer, kv, tp), count) for layer, count in counts for mixer in layer.mixers]
+    return [(_held(mixer, kv, tp), count * layer.passes) for layer, count in counts for mixer in layer.mixers]
 
 
 def _held(mixer: Attention, kv: Format, tp: int) -> Held:
-    """Keys and values are what is in the cache's format; all else is state, at its cap where it has one."""
+    """Keys and values are what is in the cache's format or grows; all else is state, at its cap where it has one."""
     parts = mixer.state
     if hasattr(mixer, "encoder_tokens"):  # cross attention
         tokens = mixer.encoder_tokens or 0
         return Held(sum(entry_bytes(part, kv, tp) for part in parts) / max(tokens, 1), 0.0, encoder_tokens=tokens)
     own_window = hasattr(mixer, "ratio")  # compressed attention: engines free behind its window, or do not have it
-    keys = [part for part in parts if part.format == CACHE]
+    keys = [part for part in parts if part.format == CACHE or part.grows]
     capped = tuple((part.cap, entry_bytes(part, kv, tp)) for part in keys if own_window and part.cap)
     token = sum(entry_bytes(part, kv, tp) / part.per for part in keys if not (own_window and part.cap))
-    states = (part for part in parts if part.format != CACHE)
+    states = (part for part in parts if part not in keys)
     return Held(token, sum(part.entries(part.cap or 0) * entry_bytes(part, kv, tp) for part in states), capped)

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from roofcast.calculators.cache import cache_bytes
 from roofcast.calculators.flops import attention_flops, linear_flops_per_token
+from roofcast.calculators.paging import reserved_bytes
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UnknownArchitectureError
+from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.spec import build_spec
 from tests.model_configs import FIXTURES, MISSING, changed, outcome, refusal
 
@@ -83,6 +86,14 @@ def test_full_size(config: dict[str, Any], parameters: int, token: int, windows:
     """The default model of each class: the reference's parameters, and state counted by hand."""
     assert build_spec(config).parameters == parameters
     assert state(config) == (token, windows, fixed)
+
+
+@pytest.mark.parametrize("config", [row[0] for row in FULL_SIZE], ids=lambda config: config["model_type"])
+def test_pages_hold_all_of_the_state(config: dict[str, Any]) -> None:
+    """An engine with pages reserves as much as is kept at least: every pass of a loop, and index keys in fp32."""
+    spec = build_spec(config)
+
+    assert reserved_bytes(spec, FORMATS["bf16"], 32768) >= cache_bytes(spec, FORMATS["bf16"], 32768)
 
 
 def test_experts_that_do_not_work_on_a_token() -> None:
