@@ -19,7 +19,14 @@ _INKLING_2: Final = Family(
     extras="inkling2",
     # of its two names for the experts' width the plain one is an alias that is set last
     names={"expert_width": ("intermediate_size", "moe_intermediate_size")},
-    constants={"pattern": "inkling", "second_inkling": True, "numbered": True, "ties": False, "own_head_rows": True},
+    constants={
+        "pattern": "inkling",
+        "second_inkling": True,
+        "numbered": True,
+        "ties": False,
+        "own_head_rows": True,
+        "draft_unknown": True,
+    },
     defaults={"head_dim": 128, "sliding_window_size": 1024, "conv_kernel_size": 4, "n_layers_per_attn_res_block": 6},
     needs=("experts", "expert_width", "unpadded_vocab_size", *_RELATIVE),
 )
@@ -32,6 +39,7 @@ NEWEST_C_FAMILIES: Final[dict[str, Family]] = {
         names={"shared_width": ("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size")},
         constants={
             "pattern": "dots",
+            "draft_unknown": True,
             "own_latent": True,
             "numbered": True,
             "rope_norm": True,
@@ -70,7 +78,7 @@ NEWEST_C_FAMILIES: Final[dict[str, Family]] = {
         gate="separate",
         extras="muse_spark",
         names={"latent_width": ("moe_hidden_size",)},
-        constants={"full_every": 4, "from_end": True, "ties": False},
+        constants={"full_every": 4, "from_end": True, "ties": False, "draft_unknown": True},
         defaults={"sliding_window": 2048, "head_dim": 64},
         needs=("experts", "expert_width", "latent_width", "kv_heads"),
     ),

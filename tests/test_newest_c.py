@@ -119,6 +119,17 @@ def test_draft_layers_of_inkling(model: dict[str, Any]) -> None:
     assert drafting.kept.total() == spec.kept.total() + 3 * len(spec.draft)
 
 
+@pytest.mark.parametrize("config", [DOTS, INKLING_2, LOOP, MUSE_SPARK], ids=lambda config: config["model_type"])
+def test_draft_layers_that_no_public_code_shows(config: dict[str, Any]) -> None:
+    """Files may hold draft layers of these; what is in them is not guessed, and without drafting changes nothing."""
+    spec = build_spec({**config, "num_nextn_predict_layers": 1})
+
+    assert spec.parameters == build_spec(config).parameters
+    assert spec.mtp_layers == 1
+    with pytest.raises(UnknownArchitectureError, match="multi-token-prediction layers"):
+        _ = replace(spec, drafting=True).kept
+
+
 def test_a_wrapper_states_draft_layers_beside_its_text_model() -> None:
     """Inkling's mtp_config counts as the text model's own keys do, which come first."""
     block = {"num_nextn_predict_layers": 2, "local_layer_ids": [1], "chain_hidden_post_norm": True}
