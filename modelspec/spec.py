@@ -233,19 +233,14 @@ def build_spec(
     (8030261248, 6979588096)
     """
     text = text_model(raw)
-    config = read_config(text.raw)
-    if not (config.known or counted_in_files):
-        raise UnknownArchitectureError(_unknown_class(config))
-    if encoder_tokens is not None:
-        config = replace(config, raw={**config.raw, ENCODER_TOKENS: encoder_tokens})
+    config = _config_of(text.raw, encoder_tokens, counted_in_files=counted_in_files)
     hidden, family = config.size("hidden"), config.family
     norm = NORMS[family.norm] * hidden
     vocab = _vocab(config)
     _refuse_other_embedding_width(config, hidden)
     _refuse_half(config)
     layers = read_layers(config)
-    undrafted = _undrafted(config)
-    draft, draft_parameters = _draft(config, layers) if not undrafted else ((), 0)
+    draft, draft_parameters, undrafted = _draft(config, layers)
     final = family.final_norm and config.flag("do_layer_norm_before", default=True)
     towers, unknown = _towers(raw, text, config)
     extra, tables = _extra(config)
@@ -277,18 +272,22 @@ def build_spec(
     )
 
 
-def _undrafted(config: Config) -> int:
-    """Draft layers of a class whose draft no public code shows."""
-    return config.size("mtp_layers", 0, least=0) if config.trait_value("draft_unknown") else 0
+def _config_of(raw: Mapping[str, Any], encoder_tokens: int | None, *, counted_in_files: bool) -> Config:
+    """The config of the text model, of a class that is known or whose files are at hand."""
+    config = read_config(raw)
+    if not (config.known or counted_in_files):
+        raise UnknownArchitectureError(_unknown_class(config))
+    return config if encoder_tokens is None else replace(config, raw={**config.raw, ENCODER_TOKENS: encoder_tokens})
 
 
-def _draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
-    """The draft layers, and their parameters."""
-    if not config.size("mtp_layers", 0, least=0):
-        return (), 0
+def _draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int, int]:
+    """The draft layers, their parameters, and how many there are of which no public code shows what they hold."""
+    count = config.size("mtp_layers", 0, least=0)
+    if not count or config.trait_value("draft_unknown"):
+        return (), 0, count
     from roofcast.modelspec.draft import read_draft  # noqa: PLC0415 - few models have any
 
-    return read_draft(config, layers)
+    return (*read_draft(config, layers), 0)
 
 
 def _extra(config: Config) -> tuple[int, int]:
