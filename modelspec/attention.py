@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.work import causal_pairs, chunked_pairs
 
@@ -146,6 +147,19 @@ class GroupedAttention:
         index = self.index.parameters(hidden) if self.index else 0
         biases = (qkv - keys * (not self.key_bias)) * self.qkv_bias + hidden * self.output_bias
         return weights + biases + self.qk_norm_parameters + self.extra_parameters + index
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Q, K, V and output; a gate beside the queries is made by the same matrix.
+
+        >>> [(m.name, m.rows, m.columns) for m in GroupedAttention(32, 8, 128, 128).matrices(4096)][1]
+        ('self_attn.k_proj', 1024, 4096)
+        """
+        queries = Matrix("q_proj", self.query_heads * self.head_dim * (1 + self.doubled_query), hidden)
+        keys = Matrix("k_proj", self.kv_heads * self.head_dim * self.stores, hidden)
+        values = Matrix("v_proj", self.kv_heads * self.value_head_dim * (self.stores and self.value_projection), hidden)
+        output = Matrix("o_proj", hidden, self.query_heads * self.value_head_dim)
+        index = self.index.matrices(hidden) if self.index else ()
+        return tuple(matrix.under("self_attn") for matrix in (queries, keys, values, output, *index))
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 2 pairs n_q (d_k + d_v), so 2 n^2 d_attn where d_k = d_v. [FLOP]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from roofcast.modelspec.matrix import EACH, Matrix
+
 
 class FeedForward(Protocol):
     """What the rest of roofcast asks of a feed-forward kind."""
@@ -56,6 +58,16 @@ class DenseFeedForward:
         inputs = 1 + self.gated  # up, and gate
         weights = (inputs + 1) * self.hidden * self.intermediate
         return weights + (inputs * self.intermediate + self.hidden) * self.bias
+
+    def matrices(self, parent: str = "mlp", count: int = 1) -> tuple[Matrix, ...]:
+        """Gate, up and down, or up and down alone.
+
+        >>> [(m.name, m.rows, m.columns) for m in DenseFeedForward(4096, 14336).matrices()][2]
+        ('mlp.down_proj', 4096, 14336)
+        """
+        up = Matrix(f"{parent}.up_proj", self.intermediate, self.hidden, count)
+        gate = (Matrix(f"{parent}.gate_proj", self.intermediate, self.hidden, count),) if self.gated else ()
+        return (*gate, up, Matrix(f"{parent}.down_proj", self.hidden, self.intermediate, count))
 
     @property
     def active_parameters(self) -> int:
@@ -120,6 +132,22 @@ class MoeFeedForward:
         matrix = (self.experts + self.idle) * hidden
         router = (matrix if self.router_parameters is None else self.router_parameters) + self.router_bias
         return self.expert_parameters + always + hidden * self.shared_gate + narrow + router
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        """The router, routed experts, shared ones with their gate, and projections into a narrower width.
+
+        >>> [m.name for m in MoeFeedForward(DenseFeedForward(7168, 2048), 256, 8).matrices()]
+        ['mlp.gate', 'mlp.experts.*.gate_proj', 'mlp.experts.*.up_proj', 'mlp.experts.*.down_proj']
+        """
+        hidden, every = self.outer or self.expert.hidden, self.experts + self.idle
+        made = [Matrix("mlp.gate", every * (self.router_parameters is None), hidden, linear=False)]
+        made += self.expert.matrices(f"mlp.experts.{EACH}", self.experts)
+        made += self.shared.matrices("mlp.shared_experts") if self.shared else ()
+        made.append(Matrix("mlp.shared_expert_gate", int(self.shared_gate), hidden, linear=False))
+        if self.outer:
+            narrow = self.expert.hidden
+            made += [Matrix("mlp.fc1_latent_proj", narrow, hidden), Matrix("mlp.fc2_latent_proj", hidden, narrow)]
+        return tuple(matrix for matrix in made if matrix.elements)
 
     @property
     def active_parameters(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import CACHE, Kept
 from roofcast.modelspec.work import causal_pairs
 
@@ -61,6 +62,16 @@ class Indexer:
         queries = (self.query_width or hidden) * self.heads * self.head_dim
         scores = (hidden + self.pool) * self.head_dim * self.gated
         return queries + hidden * self.head_dim + self.norm_parameters + hidden * self.heads * self.weighted + scores
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Index queries, the key, and the heads' weights, which are kept in full precision.
+
+        >>> [m.name for m in Indexer(64, 128, 2048, query_width=1536).matrices(7168)]
+        ['indexer.wq_b', 'indexer.wk', 'indexer.weights_proj']
+        """
+        queries = Matrix("indexer.wq_b", self.heads * self.head_dim, self.query_width or hidden)
+        weights = Matrix("indexer.weights_proj", self.heads * self.weighted, hidden, linear=False)
+        return queries, Matrix("indexer.wk", self.head_dim, hidden), weights
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of scoring every causal pair of a query and a pool: 2 pairs n_index d_index / p. [FLOP]
