@@ -19,6 +19,7 @@ from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
 from roofcast.calculators.kv import OWN_WINDOWS, page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 from roofcast.calculators.remarks import contexts_of, model_remarks
+from roofcast.calculators.stored import StoredComponent, disagreements, implied_by_component, stored_by_component
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.latent import LatentAttention
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.layers import Layer
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.state import Kept
 
@@ -108,6 +110,10 @@ class ModelResult:
     """Safetensors dtype -> elements in the files; null without headers."""
     stored_bytes: float | None
     """Bytes of all tensors in the files; null without headers. [B]"""
+    stored_components: list[StoredComponent] | None
+    """What the files hold, by component; null where the names of their tensors are not known."""
+    implied_components: dict[str, float] | None
+    """Component -> bytes that the config's quantisation implies; null where it states none or does not tell. [B]"""
     kv_bytes_per_token: float
     """Bytes every further token adds to the cache; window layers and fixed states are not in it. [B/token]"""
     window_bytes: float
@@ -128,7 +134,7 @@ class ModelResult:
 def describe(
     model: Model,
     *,
-    weights: Format | None,
+    weights: Requested | None,
     kv: Format,
     contexts: Sequence[int] | None,
     batches: Sequence[int] = DEFAULT_BATCHES,
@@ -152,6 +158,8 @@ def describe(
         parameters_by_component=spec.components,
         stored_elements=dict(files.elements) if files else None,
         stored_bytes=files.bytes if files else None,
+        stored_components=stored_by_component(model),
+        implied_components=implied_by_component(model),
         kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv)),
         window_bytes=whole(window_bytes(spec, kv)),
         state_bytes=whole(state_bytes(spec, kv)),
@@ -166,10 +174,11 @@ def describe(
         more=result.reserved_bytes != result.cache_bytes,
         pages=result.page_tokens is not None,
     )
-    return result, model_remarks(model, weights, contexts) + remarks(notes=[note])
+    against = disagreements(model, result.stored_components, result.implied_components)
+    return result, model_remarks(model, weights, contexts) + remarks(warnings=against, notes=[note])
 
 
-def _facts(model: Model, weights: Format | None) -> list[Fact]:
+def _facts(model: Model, weights: Requested | None) -> list[Fact]:
     spec = model.spec
     parameters, weight = model.parameters, model.weight_bytes(weights)
     counted, held = parameters.value, model.parameters_in_files

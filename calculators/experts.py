@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import whole
+from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.ffn import MoeFeedForward
-from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.formats import FORMATS, Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.ggml_mix import Mix
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
 
 DEFAULT_BATCHES: Final = (1, 16, 64)
-# quantisation methods that store the experts, whatever they do with the rest, in this format
-EXPERT_METHODS: Final[dict[str, str]] = {"mxfp4": "mxfp4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Experts:
     """Tokens of a step -> bytes of these experts in all layers; null where the format is not known. [B]"""
 
 
-def experts_of(model: Model, weights: Format | None, batches: Sequence[int]) -> Experts | None:
+def experts_of(model: Model, weights: Requested | None, batches: Sequence[int]) -> Experts | None:
     """Experts of a model and what batches of tokens read of them; None of a dense one."""
     spec = model.spec
     parts = (part for layer in spec.active_layers for part in layer.feed_forwards)
@@ -53,7 +53,7 @@ def experts_of(model: Model, weights: Format | None, batches: Sequence[int]) -> 
     if not mixtures:
         return None
     lead = mixtures.most_common(1)[0][0]
-    stored = _format(model, weights)
+    stored = _stored(model, weights)
     read = {
         str(tokens): sum(n * mix.distinct_experts(tokens) * mix.expert.parameters for mix, n in mixtures.items())
         for tokens in batches
@@ -67,16 +67,34 @@ def experts_of(model: Model, weights: Format | None, batches: Sequence[int]) -> 
             any(isinstance(part, MoeFeedForward) for part in layer.feed_forwards) for layer in spec.active_layers
         ),
         active_parameters=model.active_parameters,
-        format=stored.name if stored else None,
+        format=stored[0] if stored else None,
         expected_experts={str(tokens): whole(lead.distinct_experts(tokens)) for tokens in batches},
-        expected_bytes={key: whole(n * stored.bytes_per_element) for key, n in read.items()} if stored else None,
+        expected_bytes={key: whole(n * stored[1]) for key, n in read.items()} if stored else None,
     )
 
 
-def _format(model: Model, weights: Format | None) -> Format | None:
-    """Format of the experts: the one asked for, else as stored where that is stated for them."""
+def _stored(model: Model, weights: Requested | None) -> tuple[str, float] | None:
+    """How the experts are stored and the bytes of one of their elements, scales included; None where not known. [B]"""
     spec = model.spec
+    if isinstance(weights, Format):
+        return weights.name, weights.bytes_per_element
     if weights is not None:
-        return weights
-    name = spec.dtype if spec.quantization is None else EXPERT_METHODS.get(spec.quantization)
-    return FORMATS[name] if name else None
+        return _mixed(model, weights)
+    parts = [part for part in model.implied.parts if part.component == "experts"] if model.implied else []
+    if parts:
+        held = sum(part.elements for part in parts)
+        most = max(parts, key=lambda part: part.elements)
+        return most.stored, sum(p.bytes + p.beside for p in parts) / held
+    stored = FORMATS[spec.dtype] if spec.quantization is None and spec.dtype else None
+    return (stored.name, stored.bytes_per_element) if stored else None
+
+
+def _mixed(model: Model, mix: Mix) -> tuple[str, float] | None:
+    from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
+
+    spec = model.spec
+    try:
+        made = mix_bytes(spec, mix.name)
+    except UndeterminedModelError:
+        return None
+    return mix.name, made.components["experts"] / spec.components["experts"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.spec import ModelSpec
 
 # the most GPUs that are offered to a model without heads, whose channels many numbers divide
@@ -136,7 +137,7 @@ class FitResult:
 
 
 def fit(
-    model: Model, machine: Machine, *, weights: Format | None, kv: Format, contexts: Sequence[int] | None
+    model: Model, machine: Machine, *, weights: Requested | None, kv: Format, contexts: Sequence[int] | None
 ) -> tuple[FitResult, Remarks]:
     """Answers `fit --engine none`.
 

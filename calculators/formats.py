@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.formats import FORMATS, Format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
 
 # a quantisation method that names its format -> that format
 METHODS: Final[dict[str, str]] = {"fp8": "fp8", "mxfp4": "mxfp4"}
 
 
-def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], used: Iterable[Format]) -> list[str]:
+def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], used: Iterable[Requested]) -> list[str]:
     """One line for every format in use that the device has no arithmetic for; its bytes are counted all the same.
 
     Args:
@@ -26,7 +26,9 @@ def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], us
         used: formats asked for.
     """
     stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
-    names = dict.fromkeys([f.compute for f in used] + ([FORMATS[stored].compute] if stored in FORMATS else []))
+    packed = [part.compute for part in model.implied.parts] if model.implied else []
+    packed = packed or ([FORMATS[stored].compute] if stored in FORMATS else [])
+    names = dict.fromkeys([asked.compute for asked in used if isinstance(asked, Format)] + packed)
     return [
         f"{gpu} has no {name} arithmetic: an engine converts or refuses; bytes are counted in the format asked"
         for name in names

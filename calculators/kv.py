@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
 
 OWN_WINDOWS: Final = frozenset({"CSA", "HCA", "SWA"})  # kinds whose window is theirs, and not a layer's
 
@@ -44,6 +45,8 @@ class KvModel:
     reserved_bytes: dict[str, float]
     """Context in tokens -> bytes that an engine with pages sets aside, windows held whole (vLLM V1 without its hybrid
     cache manager). [B]"""
+    kv_format: str
+    """Format of the cache."""
     page_tokens: int | None
     """Tokens of such a page; null where no layer keeps keys and values. [token]"""
     parameters: int | None
@@ -68,6 +71,15 @@ class KvResult:
 
     models: list[KvModel]
     """One row a model, in the order asked."""
+
+
+def cache_note(rows: Sequence[KvModel]) -> Remarks:
+    """In which format the caches are."""
+    formats = dict.fromkeys(row.kv_format for row in rows)
+    if len(formats) == 1:
+        return remarks(notes=[f"KV cache in {next(iter(formats))} (--kv)"])
+    each = (f"{name}: {', '.join(row.model for row in rows if row.kv_format == name)}" for name in formats)
+    return remarks(notes=[f"KV cache in {'; '.join(each)} (--kv)"])
 
 
 def table_notes(rows: Sequence[KvModel]) -> Remarks:
@@ -110,7 +122,7 @@ def page_note(*, windows: bool, states: bool, more: bool, pages: bool) -> str:
 
 
 def kv_model(
-    model: Model, *, weights: Format | None, kv: Format, contexts: Sequence[int] | None
+    model: Model, *, weights: Requested | None, kv: Format, contexts: Sequence[int] | None
 ) -> tuple[KvModel, Remarks]:
     """Answers `kv` for one model.
 
@@ -142,6 +154,7 @@ def kv_model(
         state_bytes=whole(state_bytes(spec, kv)),
         cache_bytes={str(context): whole(cache_bytes(spec, kv, context)) for context in answered},
         reserved_bytes={str(context): whole(reserved_bytes(spec, kv, context)) for context in answered},
+        kv_format=kv.name,
         page_tokens=page_tokens(spec, kv),
         parameters=counted,
         parameters_in_files=model.parameters_in_files,

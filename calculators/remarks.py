@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.modelspec.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
 
 DEFAULT_CONTEXTS: Final = (4096, 32768)
 
@@ -23,14 +24,16 @@ def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
     return (*(c for c in DEFAULT_CONTEXTS if most is None or c < most), *([most] if most else []))
 
 
-def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] | None) -> Remarks:
+def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[int] | None) -> Remarks:
     """What was assumed of a model, whichever command asks; contexts asked beyond its maximum are warned of."""
     parameters, weight = model.parameters, model.weight_bytes(weights)
     problem = model.files_problem
     given = (f"{model.name}: {line}" for line in model.spec.assumptions)
     against = (f"{model.name}: {line}" for line in model.spec.warnings)
+    implied = model.implied if weights is None and model.files is None else None
+    packed = (f"{model.name}: {line}" for line in implied.assumptions) if implied else ()
     return remarks(
-        [_fallback(model, problem) if problem else None, *given, parameters.assumption, weight.assumption],
+        [_fallback(model, problem) if problem else None, *given, parameters.assumption, weight.assumption, *packed],
         [
             parameters.warning,
             weight.warning,
@@ -39,7 +42,7 @@ def model_remarks(model: Model, weights: Format | None, contexts: Sequence[int] 
             _no_encoder(model),
             _beyond(model, contexts or ()),
         ],
-        [_which_count(model), _drafting(model), _mixed_heads(model), _looped(model)],
+        [_which_count(model) if weights is None or isinstance(weights, Format) else None, _drafting(model), _mixed_heads(model), _looped(model)],
     )
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.fit import Requirement
     from roofcast.hwdb.lookup import Match
-    from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
 
 
 def fit(
@@ -26,7 +26,7 @@ def fit(
     reserve: options.Reserve = "10%",
     context: options.Contexts = None,
     weights: options.Weights = None,
-    kv: options.Kv = "bf16",
+    kv: options.Kv = None,
     require: options.Require = None,
     mtp: options.Mtp = False,
     encoder_tokens: options.EncoderTokens = None,
@@ -45,6 +45,7 @@ def fit(
     explain_or(explain, model)
     from dataclasses import replace
 
+    from roofcast.calculators.cache_format import cache_format
     from roofcast.calculators.fit import Machine
     from roofcast.calculators.fit import fit as answer
     from roofcast.calculators.remarks import contexts_of
@@ -56,15 +57,16 @@ def fit(
     _check_engine(engine)
     kept, contexts = options.share(reserve), options.token_list(context)
     lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
-    weight_format, kv_format = formats(weights, kv)
+    weight_format, asked_kv = formats(weights, kv)
     rules = [parse_rule(text) for text in require or []]
     count, match = _count(gpus, tp), _accelerator(gpu)
     accelerator = match.accelerator
     loaded = load(model or "", lookup)
+    kv_format, of_cache = cache_format(loaded, asked_kv, engine)
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
-    said += _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
+    said += of_cache + _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
     inputs = {
         "model": model,
         "gpu": accelerator.id,
@@ -96,7 +98,7 @@ def _leave_unless_met(requirements: list[Requirement]) -> None:
         )
 
 
-def _of_the_machine(match: Match, model: Model, used: list[Format]) -> Remarks:
+def _of_the_machine(match: Match, model: Model, used: list[Requested]) -> Remarks:
     """What should be said of the accelerator: how its name was understood, what is doubted, what it cannot compute."""
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.formats import missing_formats
@@ -111,7 +113,10 @@ def _of_the_machine(match: Match, model: Model, used: list[Format]) -> Remarks:
 
 
 def _check_engine(engine: str) -> None:
-    """Refuses an engine whose memory rules are not modelled."""
+    """Refuses an engine that is not known, or whose memory rules are not modelled."""
+    from roofcast.calculators.cache_format import check_engine
+
+    check_engine(engine)
     if engine != "none":
         raise UsageError(f"--engine {engine}: its memory rules are not modelled yet; known: none")
 

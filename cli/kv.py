@@ -23,7 +23,8 @@ def kv(
     models: options.Models = None,
     context: options.Contexts = None,
     weights: options.Weights = None,
-    kv: options.Kv = "bf16",
+    kv: options.Kv = None,
+    engine: options.CacheEngine = "none",
     mtp: options.Mtp = False,
     encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
@@ -37,32 +38,36 @@ def kv(
     """KV cache and weights: one row a model."""
     explain_or(explain, models)
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.kv import KvModel, kv_model, table_notes
+    from roofcast.calculators.cache_format import DEFAULT, cache_format, check_engine
+    from roofcast.calculators.kv import KvModel, cache_note, kv_model, table_notes
     from roofcast.reports.kv import kv_document
 
     output = Output(format, out, strict)
     check_output(output, models or [])
+    check_engine(engine)
     contexts, lookup = (
         options.token_list(context),
         Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens)),
     )
-    weight_format, kv_format = formats(weights, kv)
+    weight_format, asked_kv = formats(weights, kv)
     rows: list[KvModel] = []
-    remarks = [Remarks(notes=(f"KV cache in {kv_format.name} (--kv)",))]
+    remarks: list[Remarks] = []
 
     def answer(name: str) -> None:
         model = load(name, lookup)
+        kv_format, of_cache = cache_format(model, asked_kv, engine)
         row, said = kv_model(model, weights=weight_format, kv=kv_format, contexts=contexts)
         rows.append(row)
-        remarks.append(said)
+        remarks.append(said + of_cache)
 
     code = load_all(models or [], answer)
     if rows:
-        remarks.append(table_notes(rows))
+        remarks = [cache_note(rows), *remarks, table_notes(rows)]
         inputs = {
             "models": list(models or []),
             "weights": weights,
-            "kv": kv_format.name,
+            "kv": asked_kv.name if asked_kv else DEFAULT,
+            "engine": engine,
             "contexts": contexts,
             **lookup.asked,
         }

@@ -15,7 +15,8 @@ def model(
     context: options.Contexts = None,
     batch: options.Batches = "1,16,64",
     weights: options.Weights = None,
-    kv: options.Kv = "bf16",
+    kv: options.Kv = None,
+    engine: options.CacheEngine = "none",
     mtp: options.Mtp = False,
     encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
@@ -37,15 +38,18 @@ def model(
         emit("\n".join(known_names()) + "\n")
         return
     explain_or(explain, model)
+    from roofcast.calculators.cache_format import cache_format, check_engine
     from roofcast.calculators.describe import describe
     from roofcast.reports.model import model_document
 
     output = Output(format, out, strict)
     check_output(output, [model or ""])
+    check_engine(engine)
     contexts, batches = options.token_list(context), options.token_list(batch, "--batch")
-    lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
-    weight_format, kv_format = formats(weights, kv)
+    lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens), thorough=True)
+    weight_format, asked_kv = formats(weights, kv)
     loaded = load(model or "", lookup)
+    kv_format, of_cache = cache_format(loaded, asked_kv, engine)
     result, remarks = describe(
         loaded, weights=weight_format, kv=kv_format, contexts=contexts, batches=tuple(dict.fromkeys(batches or ()))
     )
@@ -53,8 +57,9 @@ def model(
         "model": model,
         "weights": weights,
         "kv": kv_format.name,
+        "engine": engine,
         "contexts": contexts,
         "batches": batches,
         **lookup.asked,
     }
-    present(model_document(result, inputs, remarks), output)
+    present(model_document(result, inputs, remarks + of_cache), output)

@@ -62,7 +62,13 @@ Weights = Annotated[
     str | None,
     typer.Option("--weights", metavar="FORMAT", help="Weights in this format, such as bf16 (default: as stored)."),
 ]
-Kv = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="Format of the KV cache.")]
+Kv = Annotated[
+    str | None,
+    typer.Option("--kv", metavar="FORMAT", help="Format of the KV cache (default: the engine's, else bf16)."),
+]
+CacheEngine = Annotated[
+    str, typer.Option("--engine", metavar="ENGINE", help="Engine whose default format of the cache counts: vllm, ...")
+]
 Contexts = Annotated[
     str | None,
     typer.Option("--context", metavar="N,...", help="Tokens, 4k is 4096 (default: 4k,32k and the model's maximum)."),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
     from roofcast.reports.document import Document
 
 # the worst of several codes: malformed input, then undetermined, then a failed gate
@@ -28,12 +29,13 @@ SEVERITY = (2, 3, 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How models are looked up, and read."""
+    """How models are looked up, and read; `thorough` asks for every tensor of however many weight files."""
 
     revision: str | None
     offline: bool
     mtp: bool = False
     encoder_tokens: int | None = None
+    thorough: bool = False
 
     @property
     def asked(self) -> dict[str, object]:
@@ -61,19 +63,26 @@ def load(name: str, lookup: Lookup) -> Model:
     from roofcast.modelspec.source import resolve
 
     with shard_progress(name) as progress:
-        checkpoint = resolve(name, revision=lookup.revision, offline=lookup.offline, progress=progress)
+        checkpoint = resolve(
+            name, revision=lookup.revision, offline=lookup.offline, progress=progress, thorough=lookup.thorough
+        )
     return load_model(checkpoint, drafting=lookup.mtp, encoder_tokens=lookup.encoder_tokens)
 
 
-def formats(weights: str | None, kv: str) -> tuple[Format | None, Format]:
-    """The formats asked for weights (None is as stored) and cache.
+def formats(weights: str | None, kv: str | None) -> tuple[Requested | None, Format | None]:
+    """The formats asked for weights (None is as stored) and cache (None is the engine's).
 
     Raises:
         UnknownFormatError: one of them does not exist.
     """
     from roofcast.modelspec.formats import find_format
 
-    return None if weights is None else find_format(weights), find_format(kv)
+    cache = None if kv is None else find_format(kv)
+    if weights is None:
+        return None, cache
+    from roofcast.modelspec.requested import find_requested
+
+    return find_requested(weights), cache
 
 
 def load_all(names: Sequence[str], answer: Callable[[str], None]) -> int:

@@ -39,11 +39,23 @@ class Attention(Protocol):
     def parameters(self, hidden: int) -> int:
         """Weights and biases of one layer. [parameter]"""
 
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Weights that are matrices, by their module in the layer; norms, biases and convolutions are none."""
+
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of scores and values, or of the recurrence, over a causal prompt. [FLOP]"""
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads."""
+
+
+def output_gate(rows: int, heads: int, hidden: int) -> tuple[Matrix, ...]:
+    """A gate on attention's output with a projection of its own: g_proj of one a head, gate_proj of a wide one.
+
+    >>> [m.name for m in (*output_gate(32, 32, 4096), *output_gate(4096, 32, 4096), *output_gate(0, 32, 4096))]
+    ['g_proj', 'gate_proj']
+    """
+    return (Matrix("g_proj" if rows == heads else "gate_proj", rows, hidden),) if rows else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +72,11 @@ class GroupedAttention:
         stores: whether it keeps keys and values of its own; without, it reads an earlier layer's and projects none.
         value_projection: whether values have a projection; without, they are the keys' (K = V), yet cached.
         doubled_query: whether the query projection also makes a gate as wide as the queries.
-        extra_parameters: sinks, gates and other weights of this layer's attention.
+        extra_parameters: sinks and other weights of this layer's attention.
         index: keys of a sparse index beside the cache; None without.
         chunked: whether the window is a chunk, which starts afresh every W tokens, instead of sliding.
         masks: whether the window only masks: older keys and values are kept all the same (GPT-Neo).
+        gate_rows: outputs of a gate on the attention's output that has a projection of its own; 0 is none.
     """
 
     query_heads: int
@@ -82,6 +95,7 @@ class GroupedAttention:
     chunked: bool = False
     key_bias: bool = True
     masks: bool = False
+    gate_rows: int = 0
 
     @property
     def label(self) -> str:
@@ -143,13 +157,13 @@ class GroupedAttention:
         keys = self.kv_heads * self.head_dim * self.stores
         values = self.kv_heads * self.value_head_dim * (self.stores and self.value_projection)
         qkv = self.query_heads * self.head_dim * (1 + self.doubled_query) + keys + values
-        weights = hidden * qkv + self.query_heads * self.value_head_dim * hidden
+        weights = hidden * (qkv + self.gate_rows) + self.query_heads * self.value_head_dim * hidden
         index = self.index.parameters(hidden) if self.index else 0
         biases = (qkv - keys * (not self.key_bias)) * self.qkv_bias + hidden * self.output_bias
         return weights + biases + self.qk_norm_parameters + self.extra_parameters + index
 
     def matrices(self, hidden: int) -> tuple[Matrix, ...]:
-        """Q, K, V and output; a gate beside the queries is made by the same matrix.
+        """Q, K, V and output, a gate and an index; a gate beside the queries is made by the same matrix.
 
         >>> [(m.name, m.rows, m.columns) for m in GroupedAttention(32, 8, 128, 128).matrices(4096)][1]
         ('self_attn.k_proj', 1024, 4096)
@@ -158,8 +172,9 @@ class GroupedAttention:
         keys = Matrix("k_proj", self.kv_heads * self.head_dim * self.stores, hidden)
         values = Matrix("v_proj", self.kv_heads * self.value_head_dim * (self.stores and self.value_projection), hidden)
         output = Matrix("o_proj", hidden, self.query_heads * self.value_head_dim)
+        gate = output_gate(self.gate_rows, self.query_heads, hidden)
         index = self.index.matrices(hidden) if self.index else ()
-        return tuple(matrix.under("self_attn") for matrix in (queries, keys, values, output, *index))
+        return tuple(matrix.under("self_attn") for matrix in (queries, keys, values, output, *gate, *index))
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 2 pairs n_q (d_k + d_v), so 2 n^2 d_attn where d_k = d_v. [FLOP]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import HYBRID_SLIDING
 from roofcast.modelspec.state import Kept, fixed, per_token
 from roofcast.modelspec.work import causal_pairs
@@ -67,6 +68,17 @@ class ConvolutionalAttention:
         convolutions = channels * (self.depthwise + 1) + channels * (self.head_dim * self.grouped + 1)
         biases = (qkv + hidden) * self.bias
         return hidden * qkv + output * hidden + convolutions + self.kv_heads + biases
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Queries, keys, values in two halves, and output.
+
+        >>> [m.name for m in ConvolutionalAttention(8, 2, 128, 2, 2).matrices(2048)][2:]
+        ['self_attn.qkv_proj.v_proj_current', 'self_attn.qkv_proj.v_proj_delayed', 'self_attn.o_proj']
+        """
+        queries, keys = self.query_heads * self.head_dim, self.kv_heads * self.head_dim
+        rows = {"q_proj": queries, "k_proj": keys, "v_proj_current": keys // 2, "v_proj_delayed": keys // 2}
+        inputs = (Matrix(f"self_attn.qkv_proj.{name}", count, hidden) for name, count in rows.items())
+        return *(made for made in inputs if made.elements), Matrix("self_attn.o_proj", hidden, queries)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""

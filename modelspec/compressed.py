@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import MODEL, Kept, fixed, per_token
 from roofcast.modelspec.work import causal_pairs
@@ -114,6 +115,28 @@ class CompressedAttention:
         queries = self.q_lora_rank * self.index_heads * self.index_head_dim
         return own + _compressor(hidden, self.index_head_dim, copies, self.ratio) + queries + hidden * self.index_heads
 
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Queries, shared key and value, the output's groups, compressor and index, named as published files do.
+
+        Published files keep compressors and the heads' weights in full precision.
+
+        >>> [m.name for m in CompressedAttention(64, 512, 1024, 8, 1024, 128, 0, 64, 128, 512).matrices(4096)][1:4]
+        ['self_attn.wq_b', 'self_attn.wkv', 'self_attn.wo_a']
+        """
+        rank, width, groups = self.q_lora_rank, self.query_heads * self.head_dim, self.output_groups
+        made = [Matrix("wq_a", rank, hidden), Matrix("wq_b", width, rank), Matrix("wkv", self.head_dim, hidden)]
+        grouped = groups * self.output_rank
+        made += [Matrix("wo_a", grouped, width // groups), Matrix("wo_b", hidden, grouped)]
+        if self.ratio:
+            made += _compressor_matrices("compressor", self.head_dim * (1 + self.indexed), hidden)
+        if self.indexed:
+            made += [
+                Matrix("indexer.wq_b", self.index_heads * self.index_head_dim, rank),
+                Matrix("indexer.weights_proj", self.index_heads, hidden, linear=False),
+                *_compressor_matrices("indexer.compressor", 2 * self.index_head_dim, hidden),
+            ]
+        return tuple(matrix.under("self_attn") for matrix in made)
+
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of scores and values: over the window, and over the entries, or those that the index selects. [FLOP]"""
         pairs = causal_pairs(tokens, self.sliding_window)
@@ -163,6 +186,10 @@ def read_compressed(config: Config, slot: Slot, role: str) -> CompressedAttentio
 def _compressor(hidden: int, width: int, copies: int, ratio: int) -> int:
     """Two projections (values, gates), a bias for each position of a block, a norm."""
     return 2 * hidden * copies * width + ratio * copies * width + width
+
+
+def _compressor_matrices(name: str, rows: int, hidden: int) -> tuple[Matrix, ...]:
+    return tuple(Matrix(f"{name}.{part}", rows, hidden, linear=False) for part in ("wkv", "wgate"))
 
 
 def _ratio(config: Config, layer: int) -> int:

@@ -14,6 +14,7 @@ from roofcast.modelspec.state import CACHE, Kept, fixed
 if TYPE_CHECKING:
     from roofcast.modelspec.attention import GroupedAttention
     from roofcast.modelspec.config import Config
+    from roofcast.modelspec.matrix import Matrix
     from roofcast.modelspec.plan import Slot
 
 
@@ -71,6 +72,16 @@ class CrossAttention:
     def parameters(self, hidden: int) -> int:
         """Weights of Q, K, V and output as in self-attention, and the gates. [parameter]"""
         return self.geometry.parameters(hidden) + self.gate_parameters
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Q, K, V and output as in self-attention; gates are single numbers.
+
+        >>> from roofcast.modelspec.attention import GroupedAttention
+        >>> CrossAttention(GroupedAttention(6, 6, 64, 64), 1500).matrices(384)[0].name
+        'cross_attn.q_proj'
+        """
+        own = self.geometry.matrices(hidden)
+        return tuple(replace(matrix, name=matrix.name.replace("self_attn", "cross_attn", 1)) for matrix in own)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V: 2 n E n_q (d_k + d_v). [FLOP]

@@ -61,7 +61,7 @@ NEWEST_B_FAMILIES: Final[dict[str, Family]] = {
         layer_norms=0,
         final_norm=False,
         extras="gated_streams",
-        constants={**_QWEN3_NEXT.constants, "draft_unknown": True},
+        constants={"linear_every": 4, "draft_unknown": True},
         defaults={
             **_QWEN3_NEXT.defaults,
             "hc_count": 4,

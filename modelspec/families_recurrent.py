@@ -194,7 +194,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
         qkv_bias=_BIAS,
         output_bias=_BIAS,
         qk_norm="full",
-        constants={"linear_every": 4, "linear_from_attention": True},
+        constants={"linear_every": 4, "linear_from_attention": True, "delta_inputs": 6},
         defaults={"linear_conv_kernel_dim": 4},
         names={
             "linear_num_key_heads": ("linear_num_key_heads", "num_attention_heads"),
@@ -203,7 +203,7 @@ RECURRENT_FAMILIES: Final[dict[str, Family]] = {
     ),
     "qwen3_5_moe_text": _QWEN_DELTA_MOE,
     "qwen3_5_text": _QWEN_DELTA,
-    "qwen3_next": _QWEN_DELTA_MOE,
+    "qwen3_next": replace(_QWEN_DELTA_MOE, constants={**_QWEN_DELTA_MOE.constants, "delta_inputs": 2}),
     "recurrent_gemma": Family(
         has=("rg_lru", "window"),
         reads=("_block_types",),

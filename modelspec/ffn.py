@@ -27,6 +27,9 @@ class FeedForward(Protocol):
     def expert_parameters(self) -> int:
         """Those of routed experts. [parameter]"""
 
+    def matrices(self) -> tuple[Matrix, ...]:
+        """Weights that are matrices, by their module in the layer; biases are none."""
+
 
 @dataclass(frozen=True, slots=True)
 class DenseFeedForward:
@@ -146,7 +149,8 @@ class MoeFeedForward:
         made.append(Matrix("mlp.shared_expert_gate", int(self.shared_gate), hidden, linear=False))
         if self.outer:
             narrow = self.expert.hidden
-            made += [Matrix("mlp.fc1_latent_proj", narrow, hidden), Matrix("mlp.fc2_latent_proj", hidden, narrow)]
+            made.append(Matrix("mlp.fc1_latent_proj", narrow, hidden, linear=False))  # published ones are left as they are
+            made.append(Matrix("mlp.fc2_latent_proj", hidden, narrow, linear=False))
         return tuple(matrix for matrix in made if matrix.elements)
 
     @property

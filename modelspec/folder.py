@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.nested import TEXT_BLOCKS
+from roofcast.modelspec.spec import QUANTIZATION_KEYS
 from roofcast.modelspec.strictjson import plain, quoted, read_object
 from roofcast.modelspec.weights import (
     INDEX,
@@ -49,10 +51,39 @@ def read_config(path: Path, where: str) -> dict[str, Any]:
     """
     config = read_object(read_file(path, where, MAX_CONFIG), where)
     beside = path.with_name(QUANTIZATION)
-    if config.get("quantization_config") or not _may_exist(beside):
+    if states_quantization(config) or not _may_exist(beside):
         return config
-    stated = read_object(read_file(beside, f"{where}: {QUANTIZATION}", MAX_CONFIG), f"{where}: {QUANTIZATION}")
-    method = stated.get("quantization")
+    named = f"{where}: {QUANTIZATION}"
+    return with_quantization(config, read_file(beside, named, MAX_CONFIG), named)
+
+
+def states_quantization(config: Mapping[str, Any]) -> bool:
+    """Tell whether a config.json says how its weights are quantised, at its top or in its text model.
+
+    >>> states_quantization({"text_config": {"quantization_config": {"quant_method": "fp8"}}})
+    True
+    >>> states_quantization({"quantization_config": None, "text_config": {}})
+    False
+    """
+    blocks: list[Any] = [config]
+    for keys in TEXT_BLOCKS:
+        block: Any = config
+        for key in keys:
+            block = block.get(key) if isinstance(block, dict) else None
+        blocks.append(block)
+    return any(block.get(key) for block in blocks if isinstance(block, dict) for key in QUANTIZATION_KEYS)
+
+
+def with_quantization(config: dict[str, Any], text: bytes, where: str) -> dict[str, Any]:
+    """Return a config.json with the quantisation that the text of an hf_quant_config.json states.
+
+    Raises:
+        MalformedModelError: that is no JSON object.
+
+    >>> with_quantization({"vocab_size": 9}, b'{"quantization": {"quant_algo": "FP8"}}', "hf_quant_config.json")
+    {'vocab_size': 9, 'quantization_config': {'quant_algo': 'FP8'}}
+    """
+    method = read_object(text, where).get("quantization")
     return {**config, "quantization_config": method} if isinstance(method, dict) else config
 
 

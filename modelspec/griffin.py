@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import FP32, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
@@ -62,6 +63,19 @@ class RgLru(Keyless):
         width = self.heads * self.head_dim
         projections = 3 * hidden * width + 2 * width + hidden
         return projections + width * (self.conv_kernel + 1) + 2 * width * (self.head_dim + 1) + width
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Two projections in and one out; the two gates are blocks, which are no linear layers.
+
+        >>> [(m.name, m.count) for m in RgLru(10, 256, 4).matrices(2560)][2:4]
+        [('temporal_block.linear_out', 1), ('temporal_block.rg_lru.input_gate_weight', 10)]
+        """
+        width, size = self.heads * self.head_dim, self.head_dim
+        made = [Matrix(name, width, hidden) for name in ("linear_y", "linear_x")]
+        made.append(Matrix("linear_out", hidden, width))
+        gates = (f"rg_lru.{name}_gate_weight" for name in ("input", "recurrent"))
+        made += [Matrix(name, size, size, self.heads, linear=False) for name in gates]
+        return tuple(matrix.under("temporal_block") for matrix in made)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 4 n w. [FLOP]

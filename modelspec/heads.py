@@ -73,12 +73,12 @@ def read_grouped(config: Config, slot: Slot, role: str) -> GroupedAttention:
         stores=stores,
         value_projection=not (role == FULL and own.has("k_eq_v") and own.flag("attention_k_eq_v")),
         doubled_query=gate == "element",
-        extra_parameters=_sinks(own, role) * heads
-        + own.size("hidden") * heads * {"head": 1, "separate": value_dim}.get(gate, 0),
+        extra_parameters=_sinks(own, role) * heads,
         index=_block_index(own, slot),
         chunked=role == CHUNKED and window is not None,
         key_bias=own.trait_value("key_bias", default=True),
         masks=window is not None and own.trait_value("masks", default=False),
+        gate_rows=heads * {"head": 1, "separate": value_dim}.get(gate, 0),
     )
 
 

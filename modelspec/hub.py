@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
-from roofcast.modelspec.folder import MAX_CONFIG, MAX_INDEX, read_config, read_file, read_weights
+from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.folder import MAX_CONFIG, MAX_INDEX, QUANTIZATION, read_file
 from roofcast.modelspec.huberrors import (
     Ask,
     HubError,
@@ -25,7 +25,6 @@ from roofcast.modelspec.huberrors import (
     without_config,
 )
 from roofcast.modelspec.hubsettings import bad_setting, proxy_for, silence
-from roofcast.modelspec.hubweights import read_remote
 from roofcast.modelspec.known import nearest_names
 from roofcast.modelspec.strictjson import plain
 from roofcast.modelspec.weights import INDEX, MAX_HEADER
@@ -34,9 +33,6 @@ from roofcast.modelspec.workers import within
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
-
-    from roofcast.modelspec.folder import Progress
-    from roofcast.modelspec.weights import WeightFiles
 
     Response = Any  # of httpx or of httpx2, by the client's version
 
@@ -48,53 +44,23 @@ LONGEST: Final = 60.0  # [s] that the bytes of one answer may take on top of tha
 AGENT: Final = 5.0  # [s]; the client may ask for a list of agents (it allows 3 s) before it makes its headers
 MOST_SUMMARY: Final = 50_000_000  # [B]; the Hub's own list of a repo's files is far below 10 MB
 MOST: Final = 2 * MAX_HEADER + 1_000_000  # [B] of any other answer: the end of a header from a server without ranges
-LIMITS: Final = {f"/{CONFIG}": MAX_CONFIG, f"/{INDEX}": MAX_INDEX, "/api/models/": MOST_SUMMARY}  # part of path -> [B]
+COPY: Final = "/safetensors-metadata/"  # the Hub's copy of all headers of an index
+LIMITS: Final = {  # part of path -> [B], the first that fits
+    COPY: MAX_INDEX,
+    f"/{CONFIG}": MAX_CONFIG,
+    f"/{QUANTIZATION}": MAX_CONFIG,
+    f"/{INDEX}": MAX_INDEX,
+    "/api/models/": MOST_SUMMARY,
+}
+_MAIN: Final = "main"
 _HOPS: Final = 5  # redirects within the Hub, as for a repo that was renamed
 _COMMIT: Final = r"\w[\w.-]{0,63}"
 _PART: Final = 206  # HTTP: the range that was asked for
 _NOTHING_THERE: Final = 416  # HTTP: the range begins behind the end, as every range of an empty file does
 
 
-def read_repo(
-    client: ModuleType, repo: str, revision: str | None, *, offline: bool, progress: Progress | None
-) -> tuple[dict[str, Any], WeightFiles | None, str | None, str]:
-    """Return a repo's config, what its weight files hold, what kept their headers from being read, and its commit.
-
-    Args:
-        client: the module huggingface_hub.
-        repo: org/name.
-        revision: a branch, tag or commit, None for main.
-        offline: read the client's cache alone.
-        progress: told of every weight file that is read.
-
-    Raises:
-        MalformedModelError: the config or a weight file is broken.
-        UndeterminedModelError: the repo or a file of it is absent or out of reach.
-    """
-    hub = Hub(client, repo, revision)
-    with _quiet(client), contextlib.closing(hub):
-        path, trouble = hub.config(offline=offline)
-        config = read_config(path, f"{repo}: {CONFIG}")
-        hub.commit = commit = hub.commit_of(path)
-        if trouble is None:
-            return config, *read_remote(hub, progress), commit
-        return config, *_from_cache(path.parent, repo, trouble, progress), commit
-
-
-def _from_cache(
-    snapshot: Path, repo: str, trouble: str, progress: Progress | None
-) -> tuple[WeightFiles | None, str | None]:
-    try:
-        weights, problem = read_weights(snapshot, repo, progress)
-    except UndeterminedModelError as error:
-        return None, f"{trouble}; in the Hub's cache {str(error).removeprefix(f'{repo}: ')}"
-    if weights:
-        return weights, None
-    return None, problem or f"{trouble}; no weight files in the Hub's cache"
-
-
 @contextlib.contextmanager
-def _quiet(client: ModuleType) -> Iterator[None]:
+def quiet(client: ModuleType) -> Iterator[None]:
     """Keep the client's progress bars, log lines and warnings off the terminal: problems are reported in one line."""
     logger = logging.getLogger("huggingface_hub")
     level, hidden = logger.level, client.utils.are_progress_bars_disabled()
@@ -203,6 +169,24 @@ class Hub:
                     raise
             time.sleep(pause)
 
+    def headers(self, index: str) -> bytes:
+        """Return the Hub's own copy of all headers of an index, as JSON; it keeps one of the newest commit alone."""
+        what = "all headers at once"
+        if self.revision not in {None, _MAIN}:
+            msg = f"{self.repo}: the Hub gives {what} of {_MAIN} alone"
+            raise HubError(msg)
+        try:
+            return within(self._patience(MAX_INDEX), partial(self._all_headers, index))
+        except Exception as error:
+            raise self._error(error, what) from error
+
+    def _all_headers(self, index: str) -> bytes:
+        url = f"{self.client.constants.ENDPOINT}/api/models/{self.repo}{COPY}{index}"
+        response = self._session().get(url, headers=self._headers(), timeout=self.timeout, follow_redirects=True)
+        self.client.utils.hf_raise_for_status(response)
+        content: bytes = response.content
+        return content
+
     def summary(self) -> tuple[dict[str, int], tuple[str, ...]]:
         """Return the Hub's count of elements by dtype and the names of all files."""
         try:
@@ -211,14 +195,42 @@ class Hub:
             raise self._error(error, "its list of files") from error
 
     def _summary(self) -> tuple[dict[str, int], tuple[str, ...]]:
+        info = self._info("safetensors", "siblings")
+        return dict(info.safetensors.parameters if info.safetensors else {}), _names(info)
+
+    def files(self) -> tuple[str, ...]:
+        """Return the names of all files; whatever is read afterwards is of the commit that has them."""
+        what = "its list of files"
+        try:
+            info = within(self._patience(0), partial(self._info, "sha", "siblings"))
+        except Exception as error:
+            raise self._error(error, what) from error
+        if not isinstance(info.sha, str) or not re.fullmatch(_COMMIT, info.sha, re.ASCII):
+            raise self._error(NotTheHubError(), what)
+        self.commit = info.sha
+        return _names(info)
+
+    def _info(self, *expand: str) -> Any:  # noqa: ANN401  of the client, by its version
         self._session()
-        expand = ["safetensors", "siblings"]
-        info = self.client.HfApi(library_name="roofcast").model_info(
-            self.repo, revision=self.commit or self.revision, expand=expand, timeout=self.timeout
+        return self.client.HfApi(library_name="roofcast").model_info(
+            self.repo, revision=self.commit or self.revision, expand=list(expand), timeout=self.timeout
         )
-        elements = info.safetensors.parameters if info.safetensors else {}
-        names = (sibling.rfilename for sibling in info.siblings or ())
-        return dict(elements), tuple(name for name in names if isinstance(name, str))
+
+    def snapshot(self) -> Path | None:
+        """Return the folder in the client's cache that holds the files of this revision, None where there is none.
+
+        Source: https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
+        """
+        storage = Path(self.client.constants.HF_HUB_CACHE).expanduser() / f"models--{self.repo.replace('/', '--')}"
+        revision = self.revision or _MAIN
+        ref = storage / "refs" / revision
+        try:
+            commit = ref.read_text(encoding="ascii").strip() if ref.is_file() else revision
+            found = re.fullmatch(_COMMIT, commit, re.ASCII) and (storage / "snapshots" / commit).is_dir()
+        except (OSError, ValueError) as error:
+            raise self._error(error, "the Hub's cache") from error
+        self.commit = commit if found else None
+        return storage / "snapshots" / commit if found else None
 
     def _patience(self, size: int) -> float:
         """Return how long one question may take in all: three tries, pauses, and the bytes on a slow line. [s]"""
@@ -348,6 +360,11 @@ def _body(response: Response, first: int, last: int, deadline: float) -> tuple[b
             raise TimeoutError
     size = response.headers.get("Content-Length") if whole else response.headers.get("Content-Range")
     return bytes(body[skip:end]), _total(size)
+
+
+def _names(info: Any) -> tuple[str, ...]:  # noqa: ANN401  of the client, by its version
+    names = (sibling.rfilename for sibling in info.siblings or ())
+    return tuple(name for name in names if isinstance(name, str))
 
 
 def _total(header: str | None) -> int | None:

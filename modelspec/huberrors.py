@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import UndeterminedModelError
+from roofcast.modelspec.gguf_tags import how_to_ask, tags_among
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def offline_and_absent(ask: Ask) -> str:
 def without_config(names: tuple[str, ...], ask: Ask) -> str:
     """Say why a repo without a config.json cannot be answered for, from the names of its files."""
     kinds = {
-        "it holds GGUF files, which are not read yet": any(n.endswith(".gguf") for n in names),
+        how_to_ask(ask.repo, names): bool(tags_among(names)),
         "it is an adapter (LoRA); ask for its base model": "adapter_config.json" in names,
         "it is a pipeline of several models": "model_index.json" in names,
     }

@@ -64,14 +64,22 @@ class Indexer:
         return queries + hidden * self.head_dim + self.norm_parameters + hidden * self.heads * self.weighted + scores
 
     def matrices(self, hidden: int) -> tuple[Matrix, ...]:
-        """Index queries, the key, and the heads' weights, which are kept in full precision.
+        """Index queries, the key, the heads' weights and scores of a pool, which two are kept in full precision.
+
+        Beside GQA there are no heads' weights; an index of means has queries and key in one matrix.
 
         >>> [m.name for m in Indexer(64, 128, 2048, query_width=1536).matrices(7168)]
         ['indexer.wq_b', 'indexer.wk', 'indexer.weights_proj']
         """
-        queries = Matrix("indexer.wq_b", self.heads * self.head_dim, self.query_width or hidden)
-        weights = Matrix("indexer.weights_proj", self.heads * self.weighted, hidden, linear=False)
-        return queries, Matrix("indexer.wk", self.head_dim, hidden), weights
+        rows, size, inputs = self.heads * self.head_dim, self.head_dim, self.query_width or hidden
+        if not self.weighted and self.pool > 1 and inputs == hidden:
+            made = [Matrix("indexer.index_qk_proj", rows + size, hidden)]
+        else:
+            names = ("indexer.wq_b", "indexer.wk") if self.weighted else ("index_q_proj", "index_k_proj")
+            made = [Matrix(names[0], rows, inputs), Matrix(names[1], size, hidden)]
+        made.append(Matrix("indexer.weights_proj", self.heads * self.weighted, hidden, linear=False))
+        made.append(Matrix("indexer.index_kpool_compress_gate", size * self.gated, hidden, linear=False))
+        return tuple(matrix for matrix in made if matrix.elements)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of scoring every causal pair of a query and a pool: 2 pairs n_index d_index / p. [FLOP]

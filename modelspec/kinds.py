@@ -103,7 +103,7 @@ KINDS: Final[dict[str, Kind]] = {
     "mamba2": Kind("ssm:Mamba2", _LINEAR, ("ssm_state",)),
     "mamba1": Kind("ssm:Mamba1", _LINEAR, ("ssm_state",)),
     "rg_lru": Kind("griffin:RgLru", _LINEAR, ("conv1d_width",)),
-    "mlstm": Kind("recurrent:MLstm", _LINEAR, ("qk_dim_factor",)),
+    "mlstm": Kind("xlstm:MLstm", _LINEAR, ("qk_dim_factor",)),
     "rwkv": Kind("rwkv:Rwkv", _LINEAR, ("attention_hidden_size",)),
     "lightning": Kind("recurrent:LightningAttention", _LINEAR, ("query_heads",)),
     "ngram": Kind("ngram:NgramMemory", frozenset({NGRAM}), ("ple_layer_ids",)),

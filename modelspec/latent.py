@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.attention import output_gate
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.heads import window_of
 from roofcast.modelspec.indexer import Indexer, latent_indexer
 from roofcast.modelspec.keys import is_off
 from roofcast.modelspec.latent_sharing import keeps_latent, rotates
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.strictjson import quoted, short
@@ -36,8 +38,11 @@ class LatentAttention:
         window: keys a query sees at most; None is all. [token]
         index: keys of a sparse index (DSA) that this layer computes itself; None without.
         selected: tokens that an earlier layer's index selects for this one; None without.
-        extra_parameters: gates, sinks and other weights of this layer's attention.
+        extra_parameters: sinks, norms and other weights of this layer's attention.
         stores: whether it keeps a latent of its own; without, it reads an earlier layer's and projects none.
+        gate_rows: outputs of a gate on the attention's output that has a projection of its own; 0 is none.
+        gated_query: whether the query latent's projection also makes a gate, n d_v; it then reads the latent twice,
+            before and after its norm.
     """
 
     query_heads: int
@@ -52,6 +57,8 @@ class LatentAttention:
     selected: int | None = None
     extra_parameters: int = 0
     stores: bool = True
+    gate_rows: int = 0
+    gated_query: bool = False
 
     @property
     def label(self) -> str:
@@ -97,20 +104,51 @@ class LatentAttention:
         """Weights of the down and up projections, their norms and the output. [parameter]
 
         h r_q + r_q + r_q n (d_nope + d_rope)  (or h n (d_nope + d_rope) without a query latent)
-        + h (d_c + d_rope) + d_c + d_c n (d_nope + d_v) + n d_v h.
+        + h (d_c + d_rope) + d_c + d_c n (d_nope + d_v) + n d_v h; a gate adds h rows, or with the queries
+        r_q n (d_nope + d_rope + 2 d_v).
 
         >>> LatentAttention(128, 512, 1536, 128, 64, 128).parameters(7168)
         187107328
         """
         rank, q_width = self.q_lora_rank, self.query_heads * self.head_dim
-        query = hidden * q_width if rank is None else hidden * rank + rank + rank * q_width
+        if rank is None:
+            query = hidden * q_width
+        else:
+            gated = rank * (q_width + 2 * self.query_heads * self.value_head_dim) * self.gated_query
+            query = hidden * rank + rank + rank * q_width + gated
         made = self.elements_per_token * self.stores
         down = hidden * made + self.kv_lora_rank * self.stores
         up = self.kv_lora_rank * self.query_heads * (self.qk_nope_head_dim + self.value_head_dim)
         output = self.query_heads * self.value_head_dim * hidden
         biases = ((rank or 0) + made + hidden) * self.bias
         index = self.index.parameters(hidden) if self.index else 0
-        return query + down + up + output + biases + index + self.extra_parameters
+        return query + down + up + output + biases + index + hidden * self.gate_rows + self.extra_parameters
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Queries, down to the latent and up from it, output, a gate, and the index's.
+
+        >>> [m.name for m in LatentAttention(128, 512, 1536, 128, 64, 128).matrices(7168)][2:4]
+        ['self_attn.kv_a_proj_with_mqa', 'self_attn.kv_b_proj']
+        """
+        heads, rank = self.query_heads, self.kv_lora_rank
+        made = (
+            *self._query_matrices(hidden),
+            Matrix("kv_a_proj_with_mqa", self.elements_per_token * self.stores, hidden),
+            Matrix("kv_b_proj", heads * (self.qk_nope_head_dim + self.value_head_dim), rank),
+            Matrix("o_proj", hidden, heads * self.value_head_dim),
+            *output_gate(self.gate_rows, heads, hidden),
+            *(self.index.matrices(hidden) if self.index else ()),
+        )
+        return tuple(matrix.under("self_attn") for matrix in made if matrix.elements)
+
+    def _query_matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        rank, width = self.q_lora_rank, self.query_heads * self.head_dim
+        if rank is None:
+            return (Matrix("q_proj", width, hidden),)
+        up = Matrix("q_b_proj", width, rank)
+        if self.gated_query:
+            up = Matrix("q_gate_proj", width + self.query_heads * self.value_head_dim, 2 * rank)
+        return Matrix("q_a_proj", rank, hidden), up
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt in the expanded form: 2 pairs n (d_nope + d_rope + d_v). [FLOP]
@@ -146,6 +184,7 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
     heads, rope = config.size("query_heads"), _rope_dim(config)
     shared = config.size("hidden") // heads if config.trait_value("values_share_hidden") else None
     value_head_dim = config.size("v_head_dim", shared)
+    gate = config.family.gate if not config.family.gate_key or config.flag(config.family.gate_key) else ""
     plain = 0 if rotates(config, layer) else rope  # without RoPE the whole key is expanded from the latent
     return LatentAttention(
         query_heads=heads,
@@ -158,8 +197,10 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
         window=window_of(config, role),
         index=latent_indexer(config) if own_index else None,
         selected=config.size("index_topk") if indexed and not own_index else None,
-        extra_parameters=_extra(config, heads, value_head_dim),
+        extra_parameters=_extra(config, heads),
         stores=keeps_latent(config, layer),
+        gate_rows=heads * {"head": 1, "element": value_head_dim}.get(gate, 0),
+        gated_query=gate == "query_latent",
     )
 
 
@@ -173,24 +214,11 @@ def _rope_dim(config: Config) -> int:
     return 0
 
 
-def _extra(config: Config, heads: int, value_head_dim: int) -> int:
-    """Weights beside the projections: a gate, a sink a head, a scale and a bias a head by position, a norm of the RoPE key.
-
-    A gate of the query latent has one matrix with the queries, which reads the latent before and after its norm.
-    [parameter]
-    """
-    hidden, family = config.size("hidden"), config.family
-    gate = family.gate if not family.gate_key or config.flag(family.gate_key) else ""
-    queries = config.size("qk_nope_head_dim") + _rope_dim(config)
-    rank = config.optional_size("q_lora_rank") or 0
-    gates = {
-        "head": hidden * heads,
-        "element": hidden * heads * value_head_dim,
-        "query_latent": rank * heads * (queries + 2 * value_head_dim),
-    }
+def _extra(config: Config, heads: int) -> int:
+    """Weights beside the projections: a sink a head, a scale and a bias a head by position, a norm of the RoPE key. [parameter]"""
     scales = 2 * heads if config.trait_value("scaled_queries") else 0
     normed = _rope_dim(config) if config.trait_value("rope_norm") else 0
-    return gates.get(gate, 0) + heads * config.trait(family.sinks) + scales + normed
+    return heads * config.trait(config.family.sinks) + scales + normed
 
 
 def _has_index(config: Config, slot: Slot) -> bool:

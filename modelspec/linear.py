@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import Keyless
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ class LinearMap(Keyless):
         67108864
         """
         return hidden * hidden
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """The one."""
+        return (Matrix("self_attn.linear_attn", hidden, hidden),)
 
     def prefill_flops(self, tokens: float) -> float:
         """None beyond its projection's. [FLOP]"""
@@ -61,6 +66,10 @@ class LinearFeedForward:
     def parameters(self) -> int:
         """One matrix: h^2. [parameter]"""
         return self.hidden * self.hidden
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        """The one."""
+        return (Matrix("mlp.linear_mlp", self.hidden, self.hidden),)
 
     @property
     def active_parameters(self) -> int:

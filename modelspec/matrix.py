@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ EXPERTS: Final = "experts"
 EMBEDDING: Final = "embedding"
 HEAD: Final = "head"
 DRAFT: Final = "multi_token_prediction"
+BESIDE_DENSE: Final = 2  # feed-forwards of a layer that has a dense one and experts
 EACH: Final = "*"  # stands for the number of an expert in a matrix's name
 
 
@@ -125,7 +127,18 @@ def _of_layer(layer: Layer, hidden: int, unlisted: set[str], *, draft: bool) -> 
             continue
         for matrix in listing():
             component = EXPERTS if ".experts." in f".{matrix.name}" else FEED_FORWARD
-            yield from _place(component, (matrix,), draft=draft)
+            yield from _place(component, (_own_module(matrix, layer),), draft=draft)
+
+
+def _own_module(matrix: Matrix, layer: Layer) -> Matrix:
+    """Experts beside one dense feed-forward are a module of their own (Gemma 4): `experts` and `router` beside `mlp`."""
+    if len(layer.feed_forwards) != BESIDE_DENSE or not layer.feed_forwards[1].expert_parameters:
+        return matrix
+    return (
+        replace(matrix, name=re.sub(r"^mlp\.(?=experts\.)", "", matrix.name))
+        if matrix.name != "mlp.gate"
+        else replace(matrix, name="router.proj")
+    )
 
 
 def _place(component: str, matrices: Iterable[Matrix], *, draft: bool) -> Iterator[Placed]:

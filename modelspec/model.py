@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.confirm import BESIDE, LAYER, confirm_attention, contradiction
-from roofcast.modelspec.errors import ModelError
+from roofcast.modelspec.errors import MalformedModelError, ModelError, UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS, Format
+from roofcast.modelspec.packed import Width, width_of
 from roofcast.modelspec.spec import ModelSpec, build_spec
 from roofcast.modelspec.stored import parameter_elements
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
+    from roofcast.modelspec.ggml_mix import Mix
+    from roofcast.modelspec.implied import Implied
+    from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.source import Checkpoint
     from roofcast.modelspec.weights import WeightFiles
 
@@ -52,6 +56,9 @@ class Model:
         decoder_in_files: the same without multi-token prediction; None where no tensor names tell.
         against: what the tensors say against the config; None where they agree or do not tell.
         encoder_tokens: tokens asked for of an encoder or of images; None where none were.
+        implied: bytes that the config's quantisation implies; None without one, or where it does not tell.
+        implied_problem: why it does not tell; None where it does, or without one.
+        kv_hint: format that the checkpoint asks for its cache, and the key that says so; None where it asks for none.
     """
 
     name: str
@@ -63,6 +70,9 @@ class Model:
     decoder_in_files: int | None = None
     against: str | None = None
     encoder_tokens: int | None = None
+    implied: Implied | None = None
+    implied_problem: str | None = None
+    kv_hint: tuple[str, str] | None = None
 
     @property
     def parameters(self) -> Amount:
@@ -108,20 +118,26 @@ class Model:
             return None if held is None else int(held) - idle
         return self.spec.active_parameters
 
-    def weight_bytes(self, requested: Format | None) -> Amount:
+    def weight_bytes(self, requested: Requested | None) -> Amount:
         """Bytes of the weights, as stored or as `requested` for every parameter in the files. [B]
 
-        Requested: P_files x bytes an element, with the reference count where there are no headers.
+        Requested: P_files x bytes an element, with the reference count where there are no headers; of a mix the bytes
+        that llama-quantize writes.
         """
-        if requested is not None:
-            return self._requested_bytes(requested)
+        if requested is None:
+            return self._stored_bytes()
+        return self._requested_bytes(requested) if isinstance(requested, Format) else self._mixed_bytes(requested)
+
+    def _stored_bytes(self) -> Amount:
         if self.files is not None:
-            return Amount(self.files.bytes, "header")
-        if self.spec.quantization is not None:
-            text = f"the {self.spec.quantization} weights' stored bytes need safetensors headers; --weights FORMAT asks"
-            return Amount(None, None, warning=f"{self.name}: {text} for another format")
+            return Amount(self.files.bytes, "header", warning=self._scales_warning())
         if not self.spec.total_known:
             return Amount(None, None, warning=self._unknown_weights())
+        if self.implied is not None:
+            return Amount(self.implied.total, "config", warning=self._mtp_warning())
+        if self.spec.quantization is not None:
+            text = f"the bytes of its {self.spec.quantization} weights cannot be told: {self.implied_problem}"
+            return Amount(None, None, warning=f"{self.name}: {text}; --weights FORMAT asks for another format")
         stored = FORMATS[self.spec.dtype] if self.spec.dtype else ASSUMED_DTYPE
         value = self.spec.parameters * stored.bytes_per_element
         if self.spec.dtype:
@@ -143,17 +159,33 @@ class Model:
             return Amount(None, None, warning=f"{self.name}: {text}")
         return Amount(parameters * requested.bytes_per_element, "config", warning=self._mtp_warning())
 
+    def _mixed_bytes(self, mix: Mix) -> Amount:
+        """Bytes of a file that llama-quantize makes, where the architecture is known to the last matrix."""
+        from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
+
+        if not (self.spec.known_class and self.spec.total_known):
+            text = f"what llama-quantize makes of it as {mix.name} cannot be told without its class"
+            return Amount(None, None, warning=self.parameters.warning or f"{self.name}: {text}")
+        try:
+            made = mix_bytes(self.spec, mix.name)
+        except UndeterminedModelError as error:
+            return Amount(None, None, warning=f"{self.name}: {error}")
+        said = "; ".join(made.assumptions)
+        assumption = f"{self.name}: {said}" if said else None
+        return Amount(made.total, "config", assumption=assumption, warning=self._mtp_warning(told=False))
+
     def _scales_warning(self) -> str | None:
         """The Hub's summary does not tell quantisation scales from parameters."""
         if self.files is None or self.files.tensors or self.files.origin != "hub summary":
             return None
-        if self.spec.quantization is None:
+        if self.spec.quantization is None or self.parameters_in_files is None:
             return None
         return f"{self.name}: parameters are counted by the Hub's summary, quantisation scales among them"
 
-    def _mtp_warning(self) -> str | None:
+    def _mtp_warning(self, *, told: bool | None = None) -> str | None:
         """Where the files do not tell, multi-token-prediction layers that they hold are not in the bytes."""
-        if not self.spec.mtp_layers or self.spec.drafting or self.parameters_in_files is not None:
+        told = self.parameters_in_files is not None if told is None else told
+        if not self.spec.mtp_layers or self.spec.drafting or told:
             return None
         return (
             f"{self.name}: weights are counted from config.json; multi-token-prediction layers that the published "
@@ -208,42 +240,79 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         if checkpoint.weights is not None and not spec.known_class:
             confirm_attention(spec, checkpoint.weights)
         _ = spec.kept  # a state that cannot be told is said here, with the source
+        implied, problem = _implied(spec, checkpoint)
     except ModelError as error:
         raise type(error)(f"{checkpoint.source}: {error}") from error
     files, layers = checkpoint.weights, len(spec.layers)
+    width = width_of(checkpoint.config) if files else Width()
     return Model(
         name=checkpoint.name,
         source=checkpoint.source,
         spec=spec,
         files=files,
         files_problem=checkpoint.weights_problem,
-        parameters_in_files=count_in_files(files, checkpoint.scales),
-        decoder_in_files=_count_decoder(files, layers),
+        parameters_in_files=count_in_files(files, checkpoint.scales, width),
+        decoder_in_files=_count_decoder(files, layers, width),
         against=contradiction(spec, files) if files and spec.known_class else None,
         encoder_tokens=encoder_tokens,
+        implied=implied,
+        implied_problem=problem,
+        kv_hint=_kv_hint(spec, checkpoint),
     )
 
 
-def count_in_files(files: WeightFiles | None, scales: int) -> int | None:
+def _kv_hint(spec: ModelSpec, checkpoint: Checkpoint) -> tuple[str, str] | None:
+    """The cache format that the checkpoint's quantisation asks for."""
+    if spec.quantization is None:
+        return None
+    from roofcast.modelspec.kv_hint import kv_hint  # noqa: PLC0415 - few models are quantised
+    from roofcast.modelspec.quantization import stated  # noqa: PLC0415 - likewise
+
+    found = stated(checkpoint.config, len(spec.layers))
+    return kv_hint(found.block) if found else None
+
+
+def _implied(spec: ModelSpec, checkpoint: Checkpoint) -> tuple[Implied | None, str | None]:
+    """Bytes that the config's quantisation implies, or why they cannot be told; neither without a quantisation."""
+    if spec.quantization is None or not spec.known_class:
+        return None, "its class is not known" if spec.quantization else None
+    from roofcast.modelspec.implied import implied_bytes  # noqa: PLC0415 - few models are quantised
+    from roofcast.modelspec.quantization import read_packing  # noqa: PLC0415 - likewise
+
+    try:
+        packing = read_packing(checkpoint.config, len(spec.layers))
+        return (implied_bytes(spec, packing), None) if packing else (None, None)
+    except UndeterminedModelError as error:
+        return None, str(error)
+    except MalformedModelError as error:  # the files tell their bytes all the same
+        if checkpoint.weights is None:
+            raise
+        return None, str(error)
+
+
+def count_in_files(files: WeightFiles | None, scales: int, width: Width) -> int | None:
     """Parameters that the weight files hold; None without headers or where packed integers hide them. [parameter]
 
-    The sum of the elements of every stored tensor that is trained. Quantisation scales are not counted, but where only
-    the Hub's summary by dtype is known: it does not tell them apart (in DeepSeek-V3 they are 0.006 %).
+    The sum of the elements of every stored tensor that is trained; words of packed integers count for all that they
+    hold. Quantisation scales are not counted, but where only the Hub's summary by dtype is known: it does not tell them
+    apart (in DeepSeek-V3 they are 0.006 %).
 
     Args:
         files: what the files hold.
         scales: elements that are scales, where the catalogue knows.
+        width: bits and group of packed integers, where the config says them.
     """
     if files is None:
         return None
-    return parameter_elements(files, scales=scales if files.origin == "catalogue" else 0)
+    return parameter_elements(files, scales=scales if files.origin == "catalogue" else 0, width=width)
 
 
-def _count_decoder(files: WeightFiles | None, layers: int) -> int | None:
+def _count_decoder(files: WeightFiles | None, layers: int, width: Width) -> int | None:
     """Parameters in the files but for multi-token prediction; None where they do not tell."""
     if files is None or not files.tensors:
         return None
-    return parameter_elements(replace(files, tensors=tuple(t for t in files.tensors if _in_decoder(t.name, layers))))
+    decoder = tuple(t for t in files.tensors if _in_decoder(t.name, layers))
+    return parameter_elements(replace(files, tensors=decoder), width=width)
 
 
 def _in_decoder(tensor: str, layers: int) -> bool:

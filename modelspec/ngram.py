@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.keys import is_off
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import LINEAR, NGRAM, Slot, layer_numbers
 from roofcast.modelspec.state import Kept, Keyless, fixed
 
@@ -60,6 +61,15 @@ class NgramMemory(Keyless):
         21028864
         """
         return self.width * hidden * (self.streams + 1) + self.streams * hidden * (3 + self.conv_kernel)
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Projections to a key a stream and to one value.
+
+        >>> [(m.name, m.rows) for m in NgramMemory(4, 2048, 2048, 4, 3).matrices(2048)]
+        [('ple.key_proj', 8192), ('ple.value_proj', 2048)]
+        """
+        keys = Matrix("ple.key_proj", self.streams * hidden, self.width)
+        return keys, Matrix("ple.value_proj", hidden, self.width)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the gates over a prompt: key times stream and gate times value, 3 n m h. [FLOP]

@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import FP32, MODEL, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
 
-LARGEST_FACTOR: Final = 1024  # of a width over the hidden size; beyond is a slip of the file, not a model
+FOUR: Final = 4  # matrices that most classes of Gated DeltaNet project their input by; others have 2, or 6
+# how many matrices -> each with what it projects: Q, K, V, the gate (z or g), beta and decay
+DELTA_INPUTS: Final[dict[int, tuple[tuple[str, str], ...]]] = {
+    2: (("in_proj_qkvz", "qkvz"), ("in_proj_ba", "ba")),
+    FOUR: (("in_proj_qkv", "qkv"), ("in_proj_z", "z"), ("in_proj_b", "b"), ("in_proj_a", "a")),
+    6: tuple((f"{part}_proj", part) for part in "qkvabg"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,7 @@ class GatedDeltaNet(Keyless):
         key_head_dim, value_head_dim: width of a key and of a value head.
         conv_kernel: columns of the convolution over Q, K and V. [token]
         state_format: format of the recurrent matrix.
+        inputs: matrices that the input's projections are in: 4, or 2 (Qwen3-Next), or 6 (OLMo Hybrid).
     """
 
     key_heads: int
@@ -35,6 +43,7 @@ class GatedDeltaNet(Keyless):
     value_head_dim: int
     conv_kernel: int
     state_format: str = FP32
+    inputs: int = FOUR
 
     label: ClassVar[str] = "Gated DeltaNet"
 
@@ -70,6 +79,24 @@ class GatedDeltaNet(Keyless):
         keys, values = self.key_heads * self.key_head_dim, self.value_heads * self.value_head_dim
         projections = hidden * (2 * keys + 3 * values + 2 * self.value_heads)
         return projections + (2 * keys + values) * self.conv_kernel + 2 * self.value_heads + self.value_head_dim
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Projections of Q, K, V, gate, decay and beta, in as many matrices as the class has, and output.
+
+        >>> [(m.name, m.rows) for m in GatedDeltaNet(16, 32, 128, 128, 4).matrices(2048)][:2]
+        [('linear_attn.in_proj_qkv', 8192), ('linear_attn.in_proj_z', 4096)]
+        >>> [(m.name, m.rows) for m in GatedDeltaNet(16, 32, 128, 128, 4, inputs=2).matrices(2048)][:2]
+        [('linear_attn.in_proj_qkvz', 12288), ('linear_attn.in_proj_ba', 64)]
+        """
+        keys, values, heads = (
+            self.key_heads * self.key_head_dim,
+            self.value_heads * self.value_head_dim,
+            self.value_heads,
+        )
+        names = DELTA_INPUTS.get(self.inputs, DELTA_INPUTS[FOUR])
+        rows = {"q": keys, "k": keys, "v": values, "z": values, "g": values, "b": heads, "a": heads}
+        inputs = (Matrix(f"linear_attn.{name}", sum(rows[part] for part in parts), hidden) for name, parts in names)
+        return *inputs, Matrix(f"linear_attn.{'o_proj' if self.inputs > FOUR else 'out_proj'}", hidden, values)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 7 n n_v d_k d_v. [FLOP]
@@ -109,6 +136,7 @@ class GatedDeltaNet(Keyless):
             key_head_dim=key_dim,
             value_head_dim=config.size("linear_value_head_dim", 2 * key_dim if derived else None),
             conv_kernel=config.size("linear_conv_kernel"),
+            inputs=config.trait_value("delta_inputs", FOUR),
         )
 
 
@@ -170,6 +198,20 @@ class KimiDelta(Keyless):
             + 3 * width * self.conv_kernel
             + (self.heads + width + self.head_dim)
         )
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Projections of Q, K, V, decay, beta, gate and output; decay and gate in two of rank d, or in one.
+
+        >>> [m.name for m in KimiDelta(32, 128, 4).matrices(2304)][3:5]
+        ['self_attn.f_a_proj', 'self_attn.f_b_proj']
+        """
+        width, rank = self.heads * self.head_dim, self.head_dim
+        made = [Matrix(f"{name}_proj", width, hidden) for name in "qkv"]
+        for name, whole in (("f", self.full_rank_decay), ("g", self.full_rank_gate)):
+            low = (Matrix(f"{name}_a_proj", rank, hidden), Matrix(f"{name}_b_proj", width, rank))
+            made += [Matrix(f"{name}_proj", width, hidden)] if whole else low
+        made += [Matrix("b_proj", self.heads, hidden), Matrix("o_proj", hidden, width)]
+        return tuple(matrix.under("self_attn") for matrix in made)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 7 n n_h d^2. [FLOP]
@@ -253,6 +295,20 @@ class LightningAttention(Keyless):
         width = self.heads * self.head_dim
         return 5 * hidden * width + width
 
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Q, K and V in one, the gate, and output.
+
+        >>> [(m.name, m.rows) for m in LightningAttention(64, 128).matrices(6144)][:2]
+        [('self_attn.qkv_proj', 24576), ('self_attn.output_gate', 8192)]
+        """
+        width = self.heads * self.head_dim
+        made = (
+            Matrix("qkv_proj", 3 * width, hidden),
+            Matrix("output_gate", width, hidden),
+            Matrix("out_proj", hidden, width),
+        )
+        return tuple(matrix.under("self_attn") for matrix in made)
+
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 5 n n_h d^2. [FLOP]
 
@@ -278,101 +334,10 @@ class LightningAttention(Keyless):
             MalformedModelError: sizes absent, or heads that do not divide the hidden size where no head_dim is stated.
         """
         heads, head_dim = config.size("query_heads"), config.optional_size("head_dim")
-        return cls(heads, head_dim or _share(config.size("hidden"), heads, config.key_of("query_heads"), "hidden_size"))
+        return cls(heads, head_dim or share(config.size("hidden"), heads, config.key_of("query_heads"), "hidden_size"))
 
 
-@dataclass(frozen=True, slots=True)
-class MLstm(Keyless):
-    """The mLSTM of xLSTM: a matrix, a normaliser and a running maximum a head, behind exponential gates.
-
-    Args:
-        heads: heads of Q, K and V.
-        key_head_dim, value_head_dim: width of a key and of a value head.
-        bias: whether projections and norm have biases; those of the gates always do.
-        state_format: format of the state.
-    """
-
-    heads: int
-    key_head_dim: int
-    value_head_dim: int
-    bias: bool = False
-    state_format: str = FP32
-
-    label: ClassVar[str] = "mLSTM"
-
-    @property
-    def query_heads(self) -> int:
-        """Heads, each with a matrix."""
-        return self.heads
-
-    @property
-    def state(self) -> tuple[Kept, ...]:
-        """Matrix, normaliser and maximum: n (d_k d_v + d_k + 1). [element]
-
-        Source: Beck et al. 2024, arXiv:2405.04517, equations 19 to 27.
-
-        >>> 4 * MLstm(8, 256, 512).state[0].elements  # xLSTM-7B, fp32
-        4202528
-        """
-        width = self.key_head_dim * self.value_head_dim + self.key_head_dim + 1
-        return (fixed(self.heads, width, self.state_format),)
-
-    def parameters(self, hidden: int) -> int:
-        """Weights of Q, K, V, output gate and output, both gates with biases, and the norm. [parameter]
-
-        h (2 K + 3 V + 2 n) + 2 n + V, where K = n d_k and V = n d_v; biases add 2 K + 3 V + h.
-
-        >>> MLstm(8, 256, 512).parameters(4096)  # xLSTM-7B
-        67178512
-        """
-        keys, values = self.heads * self.key_head_dim, self.heads * self.value_head_dim
-        weights = hidden * (2 * keys + 3 * values + 2 * self.heads) + 2 * self.heads + values
-        return weights + (2 * keys + 3 * values + hidden) * self.bias
-
-    def prefill_flops(self, tokens: float) -> float:
-        """FLOP of the recurrence over a prompt: 5 n n_h d_k (d_v + 1). [FLOP]
-
-        A token and head: decay, 1; C + k v^T, 2; read-out q^T C, 2; each times d_k d_v, and the normaliser is one
-        more column. Projections and gates are not in it.
-
-        Source: Beck et al. 2024, arXiv:2405.04517, equations 19 to 27.
-
-        >>> MLstm(8, 256, 512).prefill_flops(1000) / 1e9
-        5.25312
-        """
-        return 5 * tokens * self.heads * self.key_head_dim * (self.value_head_dim + 1)
-
-    def splits(self, tp: int) -> bool:
-        """Whether `tp` devices can share the heads: it divides them."""
-        return self.heads % tp == 0
-
-    @classmethod
-    def read(cls, config: Config) -> Self:
-        """The kind as a config states it: widths as factors of the hidden size.
-
-        Raises:
-            MalformedModelError: sizes absent, factors that are no numbers, or heads that do not divide the widths.
-        """
-        heads = config.size("num_heads")
-        return cls(
-            heads=heads,
-            key_head_dim=_factor(config, "qk_dim_factor", heads),
-            value_head_dim=_factor(config, "v_dim_factor", heads),
-            bias=config.flag("use_bias"),
-        )
-
-
-def _factor(config: Config, key: str, heads: int) -> int:
-    """Width of a head where a key states the width of all as a factor of the hidden size."""
-    value = config.raw.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_FACTOR:
-        msg = f"{key} is {str(value)[:40]!r}; it must be a number above 0, at most {LARGEST_FACTOR}"
-        raise MalformedModelError(msg)
-    width = int(config.size("hidden") * value)
-    return _share(width, heads, "num_heads", f"{key} x hidden_size")
-
-
-def _share(width: int, heads: int, heads_key: str, width_key: str) -> int:
+def share(width: int, heads: int, heads_key: str, width_key: str) -> int:
     """Width of a head."""
     if width % heads or width < heads:
         msg = f"{heads_key} {heads} does not divide {width_key} {width}"

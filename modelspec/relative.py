@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.heads import window_of
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import HYBRID, HYBRID_SLIDING, SLIDING
 from roofcast.modelspec.state import FP32, Kept, fixed, per_token
 from roofcast.modelspec.strictjson import quoted
@@ -88,6 +89,25 @@ class RelativeAttention:
         convolutions = SIDES * (keys + self.hidden) * self.conv_kernel
         weights_of_token = SIDES * hidden * self.kv_heads * self.conv_kernel * self.dynamic
         return projections + convolutions + weights_of_token + self.distance_width * self.extent + self.extra_parameters
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Q, K, V, distance states and output, gate, sinks, weights of the convolutions, and profiles of the bias.
+
+        >>> [m.name for m in RelativeAttention(4, 2, 16, 64, 8, 32, 4).matrices(64)][3:]
+        ['self_attn.r_proj', 'self_attn.o_proj', 'self_attn.rel_logits_proj']
+        """
+        heads, queries, keys = self.query_heads, self.query_heads * self.head_dim, self.kv_heads * self.head_dim
+        weights = self.kv_heads * self.conv_kernel * self.dynamic
+        rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys, "r_proj": heads * self.distance_width}
+        after = {"gate_proj": queries * self.gated, "sink_proj": heads * self.token_sinks}
+        after |= {"k_proj.conv.weight_proj": weights, "v_proj.conv.weight_proj": weights}
+        made = (
+            *(Matrix(name, count, hidden) for name, count in rows.items()),
+            Matrix("o_proj", hidden, queries),
+            *(Matrix(name, count, hidden) for name, count in after.items()),
+            Matrix("rel_logits_proj", self.distance_width, self.extent, linear=False),
+        )
+        return tuple(matrix.under("self_attn") for matrix in made if matrix.elements)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt, 4 pairs n_q d, and of the bias, 2 n (n_q - 1) d_rel R. [FLOP]

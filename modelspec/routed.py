@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.experts import dense_layer, moe_layer
 from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.work import causal_pairs
 
@@ -64,6 +65,14 @@ class RoutedAttention:
         8388608
         """
         return 2 * hidden * self.kv_heads * self.head_dim
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Keys and values, which one matrix makes.
+
+        >>> RoutedAttention(16, 128, 2).matrices(2048)[0].rows
+        4096
+        """
+        return (Matrix("self_attn.kv_proj", 2 * self.kv_heads * self.head_dim, hidden),)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs k n_kv d. [FLOP]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import FP32, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ CHANNEL_STATE: Final = 3  # generation 4 keeps numerator, denominator and maximu
 CHANNEL_FLOPS: Final = 11  # generation 4: 6 for the output, 5 for the state; exponentials are left out
 STATE_FLOPS: Final = 6  # generations 5 and 6, each number of a matrix
 CHANNELS: Final = 4  # the generation without heads
+LOW_RANKS: Final = 6  # the generation whose mixes and decay are moved by the input
+MOVED: Final = 5  # of its six mixes
 WIDE_RANKS: Final = 4096  # the hidden size at which generation 6 doubles its ranks
 
 
@@ -78,6 +81,24 @@ class Rwkv(Keyless):
         """
         return GENERATIONS[self.generation](hidden, self.width)
 
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Receptance, key, value and output, from generation 5 on a gate, in 6 low ranks that are no linear layers.
+
+        >>> [m.name for m in Rwkv(5, 4096, 4096, 64).matrices(4096)][-2:]
+        ['attention.gate', 'attention.output']
+        """
+        names = ("receptance", "key", "value") + (("gate",) if self.generation > CHANNELS else ())
+        made = [Matrix(name, self.width, hidden) for name in names] + [Matrix("output", hidden, self.width)]
+        if self.generation == LOW_RANKS:
+            mix, decay = _ranks(hidden)
+            made += [
+                Matrix("time_maa_w1", MOVED * mix, hidden, linear=False),
+                Matrix("time_maa_w2", hidden, mix, MOVED, linear=False),
+                Matrix("time_decay_w1", decay, hidden, linear=False),
+                Matrix("time_decay_w2", self.width, decay, linear=False),
+            ]
+        return tuple(matrix.under("attention") for matrix in made)
+
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 6 n n_h d^2, or 11 n w in generation 4. [FLOP]
 
@@ -135,9 +156,14 @@ def _fifth(hidden: int, width: int) -> int:
 
 def _sixth(hidden: int, width: int) -> int:
     """Six mixes, five of them and the decay moved by the input through low ranks."""
-    mix, decay = (64, 128) if hidden == WIDE_RANKS else (32, 64)
-    low_rank = 10 * hidden * mix + decay * (hidden + width)
+    mix, decay = _ranks(hidden)
+    low_rank = 2 * MOVED * hidden * mix + decay * (hidden + width)
     return 5 * hidden * width + 6 * hidden + 4 * width + low_rank
+
+
+def _ranks(hidden: int) -> tuple[int, int]:
+    """Ranks of generation 6, of a mix and of the decay."""
+    return (64, 128) if hidden == WIDE_RANKS else (32, 64)
 
 
 GENERATIONS: Final[dict[int, Callable[[int, int], int]]] = {4: _fourth, 5: _fifth, 6: _sixth}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.ffn import DenseFeedForward
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import OWNED
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.work import causal_pairs
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.plan import Slot
 
 TIMES_HIDDEN = 4  # feed-forward width where no key gives it
+SHARED_BLOCK = "shared_transformer"  # the module that holds the shared weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,21 @@ class SharedAttention:
         output = self.query_heads * self.head_dim * hidden
         own = hidden * hidden + 6 * self.width * self.adapters
         return (qkv + output + self.width) * self.owned + own
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Q, K, V and output where the weights count here; each layer's way back and adapters, whose first part is A.
+
+        >>> [m.name for m in SharedAttention(32, 32, 224, 7168, owned=False).matrices(3584)]
+        ['linear']
+        """
+        keys, queries = self.kv_heads * self.head_dim, self.query_heads * self.head_dim
+        rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys} if self.owned else {}
+        made = [Matrix(name, count, self.width) for name, count in rows.items()]
+        made += [Matrix("o_proj", hidden, queries)] if self.owned else []
+        for name in ("linear_q_adapter", "linear_k_adapter", "linear_v_adapter") if self.adapters else ():
+            made += [Matrix(f"{name}.0", self.adapters, self.width), Matrix(f"{name}.1", self.width, self.adapters)]
+        within = tuple(matrix.under(f"{SHARED_BLOCK}.self_attn") for matrix in made)
+        return (*within, Matrix("linear", hidden, hidden))
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""
@@ -127,6 +144,19 @@ class SharedFeedForward:
         """
         adapter = self.adapters * (self.block.hidden + 2 * self.block.intermediate)
         return (self.block.parameters + self.block.hidden) * self.owned + adapter
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        """Those of the block where its weights count here, and the two of the adapter.
+
+        >>> [m.rows for m in SharedFeedForward(DenseFeedForward(3584, 14336), owned=False, adapters=128).matrices()]
+        [128, 28672]
+        """
+        parent, rank = f"{SHARED_BLOCK}.feed_forward", self.adapters
+        own = self.block.matrices(parent) if self.owned else ()
+        if not rank:
+            return own
+        down = Matrix("gate_up_proj_adapter.0", rank, self.block.hidden).under(parent)
+        return *own, down, Matrix("gate_up_proj_adapter.1", 2 * self.block.intermediate, rank).under(parent)
 
     @property
     def active_parameters(self) -> int:

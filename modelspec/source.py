@@ -7,23 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.errors import MalformedModelError, ModelError, UndeterminedModelError
 from roofcast.modelspec.known import find_known, nearest_names
-from roofcast.modelspec.strictjson import quoted
+from roofcast.modelspec.strictjson import plain, quoted
 from roofcast.modelspec.weights import summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import ModuleType
 
     from roofcast.modelspec.folder import Progress
+    from roofcast.modelspec.gguf_tags import GgufName
     from roofcast.modelspec.known import KnownModel
     from roofcast.modelspec.weights import WeightFiles
 
 CONFIG: Final = "config.json"
 _REPO_ID: Final = r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}"
 _REVISION: Final = r"(?!.*\.\.)[\w][\w./+@-]{0,254}"
-_GGUF: Final = r"[^/]+/[^/:]+:\w+|.*\.(?i:gguf)"
+# org/name:Q4_K_M and org/name/folder/file.gguf
+_GGUF: Final = (
+    r"(?P<repo>[^/:]+/[^/:]+)(?::(?P<tag>[\w.+-]{1,64})|/(?P<file>(?!/|.*(?:^|/)\.\.?/|.*//)[^\\]+\.(?i:gguf)))"
+)
+_SPLIT: Final = r"-\d{1,9}-of-\d{1,9}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +53,26 @@ class Checkpoint:
 
 
 def resolve(
-    model: str, *, revision: str | None = None, offline: bool = False, progress: Progress | None = None
+    model: str,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+    thorough: bool = False,
 ) -> Checkpoint:
     """Find a model: an existing path wins, then a name or repo id of the catalogue, then the Hub.
+
+    GGUF: a .gguf file, a folder that holds one, org/name:Q4_K_M or org/name/file.gguf.
 
     A bare name that the catalogue does not know is refused without asking the Hub: the repos that once had bare names
     there (gpt2) have all moved to org/name.
 
     Args:
-        model: a folder, a config.json, a name of the catalogue, or org/name.
+        model: a folder, a config.json, a .gguf file, a name of the catalogue, org/name, or a GGUF of it.
         revision: a branch, tag or commit of the Hub's repo; with it the Hub is asked even where the catalogue knows.
         offline: ask nothing of the network; the Hub's cache is read.
         progress: told how many weight files there are and each one that is read.
+        thorough: every tensor is wanted: the Hub's summary by dtype will not do for a repo of many weight files.
 
     Raises:
         MalformedModelError: the config or a weight file is broken.
@@ -77,11 +90,17 @@ def resolve(
     if known and revision is None:
         return _from_catalogue(known)
     repo = known.repos[0] if known and "/" not in model else model
-    _refuse_unless_repo(repo)
+    gguf = re.fullmatch(_GGUF, repo, re.ASCII)
+    _refuse_unless_repo(gguf["repo"] if gguf else repo)
     if revision is not None and not re.fullmatch(_REVISION, revision, re.ASCII):
         msg = f"--revision {quoted(revision)} is no branch, tag or commit"
         raise MalformedModelError(msg)
-    return _from_hub(repo, revision, offline, progress)
+    if gguf:
+        from roofcast.modelspec.gguf_tags import GgufName  # noqa: PLC0415  most models are none
+
+        asked = GgufName(gguf["repo"], gguf["tag"] or "", gguf["file"] or "")
+        return _from_gguf_repo(model, asked, revision, offline=offline, progress=progress)
+    return _from_hub(repo, revision, offline=offline, progress=progress, thorough=thorough)
 
 
 def _existing(model: str) -> Path | None:
@@ -100,12 +119,12 @@ def _existing(model: str) -> Path | None:
         problem = "a link to nothing" if path.is_symlink() else "no such file or folder"
     except (OSError, ValueError, RuntimeError) as error:  # no permission, a NUL in it, no such user
         problem = f"cannot be looked at ({getattr(error, 'strerror', None) or error})"
-    only_a_path = model[0] in "./~" or model.endswith(".json") or model.count("/") > 1 or "\\" in model
-    if not only_a_path and problem.startswith("no such"):
+    only_a_path = model[0] in "./~" or model.endswith((".json", ".gguf")) or model.count("/") > 1 or "\\" in model
+    in_a_repo = model[0] not in "./~" and re.fullmatch(_GGUF, model, re.ASCII)
+    if problem.startswith("no such") and (in_a_repo or not only_a_path):
         return None
-    if re.fullmatch(_GGUF, model) and problem.startswith("no such"):
-        return None
-    msg = f"{quoted(model)}: {problem}"
+    hint = "; a GGUF file of the Hub is org/name/FILE.gguf or org/name:TAG" if model.endswith(".gguf") else ""
+    msg = f"{quoted(model)}: {problem}{hint}"
     raise UndeterminedModelError(msg)
 
 
@@ -115,18 +134,62 @@ def _from_path(path: Path, model: str, progress: Progress | None) -> Checkpoint:
     if path.is_dir():
         config = path / CONFIG
         if not config.exists() and not config.is_symlink():
-            msg = f"no {CONFIG} in folder {model}; a checkpoint's folder has one"
+            if any(path.glob("*.gguf")):
+                return _from_gguf(path, model, progress)
+            msg = f"no {CONFIG} in folder {model}; a checkpoint's folder has one, or a .gguf file"
             raise UndeterminedModelError(msg)
         found = read_config(config, f"{model}/{CONFIG}")
         weights, problem = read_weights(path, model, progress)
         return Checkpoint(path.resolve().name or model, found, weights, problem, f"folder {model}")
     if path.suffix.lower() == ".gguf":
-        raise _no_gguf(model)
+        return _from_gguf(path, model, progress)
     if path.suffix.lower() != ".json":
-        msg = f"{model}: neither a folder nor a .json file; give the folder of the checkpoint or its {CONFIG}"
+        msg = (
+            f"{model}: no folder, .json or .gguf file; give the folder of the checkpoint, its {CONFIG} or a .gguf file"
+        )
         raise MalformedModelError(msg)
     name = path.resolve().parent.name if path.name == CONFIG else path.stem
     return Checkpoint(name or model, read_config(path, model), None, None, f"file {model}")
+
+
+def _from_gguf(path: Path, model: str, progress: Progress | None) -> Checkpoint:
+    """Return the model of a .gguf file, or of a folder that has no config.json but such files."""
+    from roofcast.modelspec.gguf_files import read_local  # noqa: PLC0415  likewise
+
+    metadata, weights, files = read_local(path, model, progress)
+    is_folder = path.is_dir()
+    name = path.resolve().name if is_folder else re.sub(_SPLIT, "", path.stem)
+    beside = [file.name for file in path.glob("*mmproj*.gguf")] if is_folder else []
+    source = f"folder {model}, {_shown(files)}{_left_out(beside)}" if is_folder else f"file {model}"
+    return Checkpoint(name or model, _config_of(metadata, weights, model), weights, None, source)
+
+
+def _from_gguf_repo(
+    model: str, asked: GgufName, revision: str | None, *, offline: bool, progress: Progress | None
+) -> Checkpoint:
+    from roofcast.modelspec.hubgguf import read_gguf_repo  # noqa: PLC0415  likewise
+
+    found = read_gguf_repo(_client(), asked, revision, offline=offline, progress=progress)
+    config = _config_of(found.metadata, found.weights, model)
+    source = f"Hub {asked.repo}@{found.commit}, {_shown(found.files)}{_left_out(found.beside)}"
+    return Checkpoint(model, config, found.weights, None, source)
+
+
+def _config_of(metadata: Mapping[str, Any], weights: WeightFiles, model: str) -> dict[str, Any]:
+    from roofcast.modelspec.gguf_config import config_of  # noqa: PLC0415  likewise
+
+    try:
+        return config_of(metadata, weights.tensors)
+    except ModelError as error:
+        raise type(error)(f"{model}: {error}") from error
+
+
+def _shown(files: Sequence[str]) -> str:
+    return plain(files[0]) if len(files) == 1 else f"{plain(files[0])} and {len(files) - 1} more"
+
+
+def _left_out(beside: Sequence[str]) -> str:
+    return f" ({plain(beside[0])}, a projector, is not read)" if beside else ""
 
 
 def _from_catalogue(known: KnownModel) -> Checkpoint:
@@ -134,27 +197,27 @@ def _from_catalogue(known: KnownModel) -> Checkpoint:
     return Checkpoint(known.name, known.config, weights, None, f"catalogue {known.name}", known.scales)
 
 
-def _from_hub(repo: str, revision: str | None, offline: bool, progress: Progress | None) -> Checkpoint:
-    from roofcast.modelspec.hub import read_repo  # noqa: PLC0415  a model of the catalogue does without
+def _from_hub(
+    repo: str, revision: str | None, *, offline: bool, progress: Progress | None, thorough: bool
+) -> Checkpoint:
+    from roofcast.modelspec.hubrepo import read_repo  # noqa: PLC0415  a model of the catalogue does without
 
-    config, weights, problem, commit = read_repo(_client(), repo, revision, offline=offline, progress=progress)
-    return Checkpoint(repo, config, weights, problem, f"Hub {repo}@{commit}")
+    config, weights, problem, commit = read_repo(
+        _client(), repo, revision, offline=offline, progress=progress, thorough=thorough
+    )
+    counted = f" ({weights.origin})" if weights and weights.origin != "headers" else ""
+    return Checkpoint(repo, config, weights, problem, f"Hub {repo}@{commit}{counted}")
 
 
 def _refuse_unless_repo(repo: str) -> None:
-    if re.fullmatch(_GGUF, repo):
-        raise _no_gguf(repo)
     if "/" not in repo:
         near = f"; nearest: {', '.join(names)}" if (names := nearest_names(repo, 3)) else ""
-        msg = f"no model {quoted(repo)} in the catalogue{near}; a repo of the Hub is org/name"
+        of_it = " and its GGUF org/name:TAG; another format is asked for with --weights" if ":" in repo else ""
+        msg = f"no model {quoted(repo)} in the catalogue{near}; a repo of the Hub is org/name{of_it}"
         raise UndeterminedModelError(msg)
     if not re.fullmatch(_REPO_ID, repo, re.ASCII) or "--" in repo or ".." in repo or repo.endswith((".git", "-", ".")):
         msg = f"{quoted(repo)} is no repo of the Hub; org/name has letters, digits and single '-', '_' or '.'"
         raise MalformedModelError(msg)
-
-
-def _no_gguf(model: str) -> UndeterminedModelError:
-    return UndeterminedModelError(f"{model}: GGUF is not read yet; give the repo or folder with its {CONFIG}")
 
 
 def _client() -> ModuleType:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import FP32, Kept, Keyless, fixed
 
 if TYPE_CHECKING:
@@ -67,6 +68,21 @@ class Mamba1(Keyless):
         weights = width * (3 * hidden + 2 * rank + 3 * size + self.conv_kernel + 2)
         biases = (2 * width + hidden) * self.bias + width * self.conv_bias
         return weights + biases + (rank + 2 * size) * self.inner_norms
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Projections in, of time step, B and C, of the time step's rank, and out.
+
+        >>> [(m.name, m.rows) for m in Mamba1(8192, 16, 4, 256).matrices(4096)][:2]
+        [('mamba.in_proj', 16384), ('mamba.x_proj', 288)]
+        """
+        width, rank = self.width, self.time_step_rank
+        made = (
+            Matrix("in_proj", 2 * width, hidden),
+            Matrix("x_proj", rank + 2 * self.state_size, width),
+            Matrix("dt_proj", width, rank),
+            Matrix("out_proj", hidden, width),
+        )
+        return tuple(matrix.under("mamba") for matrix in made)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 6 n d N. [FLOP]
@@ -171,6 +187,16 @@ class Mamba2(Keyless):
         projected = width + mixed + self.heads
         weights = hidden * (projected + width) + mixed * self.conv_kernel + 3 * self.heads + width * self.gated_norm
         return weights + projected * self.bias + hidden * self.output_bias + mixed * self.conv_bias
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Projections in (gate, input, B, C and time step) and out.
+
+        >>> [(m.name, m.rows, m.columns) for m in Mamba2(128, 64, 128, 8, 4).matrices(4096)]
+        [('mamba.in_proj', 18560, 4096), ('mamba.out_proj', 4096, 8192)]
+        """
+        width = self.heads * self.head_dim
+        projected = 2 * width + 2 * self.groups * self.state_size + self.heads
+        return Matrix("mamba.in_proj", projected, hidden), Matrix("mamba.out_proj", hidden, width)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the recurrence over a prompt: 5 n n_h p N. [FLOP]
@@ -289,6 +315,14 @@ class ShortConvolution(Keyless):
         16783360
         """
         return 4 * hidden * self.width + self.width * self.conv_kernel + (4 * self.width + hidden) * self.bias
+
+    def matrices(self, hidden: int) -> tuple[Matrix, ...]:
+        """Projections in and out.
+
+        >>> [(m.name, m.rows) for m in ShortConvolution(2048, 3).matrices(2048)]
+        [('conv.in_proj', 6144), ('conv.out_proj', 2048)]
+        """
+        return Matrix("conv.in_proj", 3 * self.width, hidden), Matrix("conv.out_proj", hidden, self.width)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of the two gates over a prompt: 2 n d; the convolution's own are 2 for each of its weights. [FLOP]

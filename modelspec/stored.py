@@ -1,9 +1,12 @@
-"""Which of the stored tensors are parameters: scales and masks are not, and packed integers hide their number."""
+"""Which of the stored tensors are parameters: scales and masks are not, and packed integers hold several each."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.packed import WORDS, Width, is_packed, packed_elements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,13 +27,14 @@ _SCALE: Final = r"""(?:^|\.)(?:
       | (?:\w+_)?g_idx | weight_shape
       | (?:nested_)?(?:absmax|quant_map) | quant_state\.[^.]+ | SCB | weight_format
     )$"""
-# the reference implementation keeps a router's correction bias as a buffer too
+# the reference implementation keeps a router's correction bias as a buffer too; GGUF keeps factors of RoPE
 _BUFFER: Final = (
-    r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|num_batches_tracked|e_score_correction_bias|expert_bias)$"
+    r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|num_batches_tracked|e_score_correction_bias|expert_bias"
+    r"|rope\.freqs|(?:rope_freqs|rope_factors_\w+|attn_rot_embd)\.weight|exp_probs_b(?:\.\w+)?)$"
 )
+UNSAID: Final = Width()  # of a config that says nothing of packed integers
 _MASK_RANK: Final = 4
 _PACKED_NAME: Final = r"(?:^|[._])(?:qweight|packed|blocks)$"
-_PACKED: Final = frozenset({"U8", "U16", "U32", "I16", "I32"})
 _COUNTERS: Final = frozenset({"BOOL", "I64", "U64"})  # masks, positions and steps: nothing that is trained
 _PLAIN: Final = frozenset({"F64", "F32", "F16", "BF16", "C64"})
 
@@ -41,18 +45,35 @@ def quantisation_scale(name: str) -> bool:
     >>> quantisation_scale("model.layers.3.mlp.down_proj.weight_scale_inv"), quantisation_scale("logit_scale")
     (True, False)
     """
-    return re.search(_SCALE, name, re.VERBOSE) is not None
+    return _ends_as_scale(_end(name))
 
 
-def parameter_elements(weights: WeightFiles, *, scales: int | None = None) -> int | None:
+def _end(name: str) -> str:
+    """The last two parts of a name, which recur in every layer: what is asked of them is asked once."""
+    return ".".join(name.rsplit(".", 2)[-2:])
+
+
+@lru_cache(maxsize=1024)
+def _ends_as_scale(end: str) -> bool:
+    return re.search(_SCALE, end, re.VERBOSE) is not None
+
+
+@lru_cache(maxsize=1024)
+def _ends_as_buffer(end: str) -> bool:
+    return re.search(_BUFFER, end) is not None
+
+
+def parameter_elements(weights: WeightFiles, *, scales: int | None = None, width: Width = UNSAID) -> int | None:
     """Count the parameters in the files: every stored element that is no scale, mask or counter.
 
-    None where the files do not tell: packed integers hide the number of their parameters, and a summary by dtype
-    does not say how many elements are scales (unless `scales` does).
+    Packed integers are counted as `packed_elements` does. None where the files do not tell: integers that nothing
+    beside them explains, and a summary by dtype, which does not say how many elements are scales (unless `scales`
+    does) nor what is in its integers.
 
     Args:
         weights: what the files hold.
         scales: elements that are scales, where a summary is known to hold so many.
+        width: what the config says of packed integers, for those that the tensors beside them do not explain.
 
     >>> from roofcast.modelspec.weights import Tensor, collect
     >>> files = (Tensor("w.weight", "F8_E4M3", (256, 128)), Tensor("w.weight_scale_inv", "F32", (2, 1)))
@@ -61,35 +82,59 @@ def parameter_elements(weights: WeightFiles, *, scales: int | None = None) -> in
     """
     if not weights.tensors:
         return _of_summary(weights.elements, scales)
-    names = frozenset(tensor.name for tensor in weights.tensors)
-    counted = [t for t in weights.tensors if not _is_auxiliary(t, names)]
-    if any(_is_packed(t) for t in counted):
-        return None
-    return sum(t.elements for t in counted)
+    files = {tensor.name: tensor for tensor in weights.tensors}
+    count = 0
+    for tensor in weights.tensors:
+        if _is_auxiliary(tensor, files.keys()):
+            continue
+        held = packed_elements(tensor, files, width) if _is_packed(tensor, files) else tensor.elements
+        if held is None:
+            return None
+        count += held
+    return count
 
 
 def _of_summary(elements: Mapping[str, int], scales: int | None) -> int | None:
     trained = {dtype: n for dtype, n in elements.items() if dtype not in _COUNTERS}
-    if trained.keys() & _PACKED or (scales is None and not trained.keys() <= _PLAIN):
+    if trained.keys() & WORDS or (scales is None and not trained.keys() <= _PLAIN):
         return None
     return sum(trained.values()) - (scales or 0)
 
 
 def _is_auxiliary(tensor: Tensor, names: AbstractSet[str]) -> bool:
+    return (
+        tensor.dtype in _COUNTERS
+        or of_quantiser(tensor, names)
+        or _ends_as_buffer(_end(tensor.name))
+        or causal_mask(tensor)
+    )
+
+
+def of_quantiser(tensor: Tensor, names: AbstractSet[str]) -> bool:
+    """Whether a quantiser adds a tensor beside the weights; `names` are those of all tensors.
+
+    >>> from roofcast.modelspec.weights import Tensor
+    >>> of_quantiser(Tensor("ffn.w1.scale", "F32", (2, 1)), {"ffn.w1.weight"})
+    True
+    >>> of_quantiser(Tensor("norm.scale", "F32", (4096,)), set())
+    False
+    """
     stem, _, last = tensor.name.rpartition(".")
     # A norm may call its own weight `scale`, and an attention its weights `bias`; beside these they are a quantiser's.
     beside = {"scale": f"{stem}.weight", "biases": f"{stem}.scales"}
-    # GPT-2 and its kin save the causal mask [1, 1, n, n] as `attn.bias`.
-    is_mask = last == "bias" and len(tensor.shape) == _MASK_RANK and tensor.shape[:2] == (1, 1)
     return (
-        tensor.dtype in _COUNTERS
-        or tensor.dtype == "F8_E8M0"  # powers of two: nothing but scales
+        tensor.dtype == "F8_E8M0"  # powers of two: nothing but scales
         or quantisation_scale(tensor.name)
-        or re.search(_BUFFER, tensor.name) is not None
-        or is_mask
         or beside.get(last, "") in names
     )
 
 
-def _is_packed(tensor: Tensor) -> bool:
-    return tensor.dtype in _PACKED or (tensor.dtype not in _PLAIN and re.search(_PACKED_NAME, tensor.name) is not None)
+def causal_mask(tensor: Tensor) -> bool:
+    """Whether a tensor is the causal mask [1, 1, n, n] that GPT-2 and its kin save as `attn.bias`."""
+    return tensor.name.endswith(".bias") and len(tensor.shape) == _MASK_RANK and tensor.shape[:2] == (1, 1)
+
+
+def _is_packed(tensor: Tensor, files: Mapping[str, Tensor]) -> bool:
+    if tensor.dtype in _PLAIN:
+        return False
+    return is_packed(tensor, files) or re.search(_PACKED_NAME, tensor.name) is not None

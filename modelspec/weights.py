@@ -1,4 +1,4 @@
-"""What weight files hold, from the headers of safetensors files alone: names, dtypes, shapes, exact bytes."""
+"""What weight files hold, from their headers alone: names, dtypes, shapes, exact bytes. Here those of safetensors."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ DTYPE_BITS: Final[dict[str, int]] = {
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 MAX_HEADER: Final = 100_000_000  # [B], the limit of the format's own reader
+MAX_TENSORS: Final = 300_000  # of one file; the largest published models have a third of that in all their files
 _UNREAD: Final = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz")
 _NO_WEIGHTS: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
 _MAX_RANK: Final = 64  # dimensions; no tensor library has more
@@ -51,6 +52,18 @@ _MAX_ELEMENTS: Final = 10**14  # of a summary; a hundred times the largest publi
 _MAX_NAME: Final = 255  # [B] of a file's name, of all common file systems
 LENGTH: Final = 8  # [B] of the header's length, little-endian, at the start of a file
 _LFS_POINTER: Final = b"version "  # what a clone without Git LFS holds instead: "version https://git-lfs..."
+# how files start that are taken for weights
+_MAGICS: Final = {
+    b"GGUF": "a GGUF file",
+    b"<": "an HTML or XML page",
+    b"{": "JSON",
+    b"PK\3\4": "a zip archive, as PyTorch writes it",
+    b"\x80\2": "a pickle, as old PyTorch writes it",
+    b"lmgg": "a GGML file, older than GGUF",
+    b"fmgg": "a GGML file, older than GGUF",
+    b"tjgg": "a GGML file, older than GGUF",
+    b"\x89HDF": "HDF5",
+}
 _NUMBERED: Final = r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})\.safetensors"
 
 
@@ -73,8 +86,18 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Bytes in the file: elements * bits / 8, which the file's own offsets confirm. [B]"""
-        return self.elements * DTYPE_BITS[self.dtype] // 8
+        """Bytes in the file: elements * bits / 8, of ggml's types elements / block * bytes of a block. [B]
+
+        The file's own offsets confirm it.
+
+        >>> Tensor("blk.0.ffn_up.weight", "Q4_K", (11008, 4096)).bytes
+        25362432
+        """
+        if self.dtype in DTYPE_BITS:
+            return self.elements * DTYPE_BITS[self.dtype] // 8
+        from roofcast.modelspec.ggml import BY_NAME  # noqa: PLC0415 - of a GGUF file, which most runs do not meet
+
+        return BY_NAME[self.dtype].size(self.elements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +144,23 @@ def header_length(start: bytes, where: str, size: int | None) -> int:
         raise MalformedModelError(msg)
     length = int.from_bytes(start[:LENGTH], "little")
     if length > MAX_HEADER:
-        msg = f"{where}: its header claims {length:,} bytes; the format allows at most {MAX_HEADER:,}"
+        msg = f"{where}: its header claims {length:,} bytes; the format allows at most {MAX_HEADER:,}{likely(start)}"
         raise MalformedModelError(msg)
     if size is not None and LENGTH + length > size:
         msg = f"{where}: cut short: {size:,} bytes, but its header alone needs {LENGTH + length:,}"
         raise MalformedModelError(msg)
     return length
+
+
+def likely(start: bytes) -> str:
+    """Say what a file looks like that is not what it was taken for; nothing where it looks like nothing known.
+
+    >>> likely(b"GGUF")
+    '; it looks like a GGUF file'
+    """
+    if start[8:9] == b"{" and start[6:8] == b"\0\0":  # eight bytes of length, then JSON
+        return "; it looks like a safetensors file"
+    return next((f"; it looks like {name}" for magic, name in _MAGICS.items() if start.startswith(magic)), "")
 
 
 def parse_header(header: bytes, where: str, data: int | None = None) -> tuple[Tensor, ...]:
@@ -145,7 +179,13 @@ def parse_header(header: bytes, where: str, data: int | None = None) -> tuple[Te
     >>> parse_header(b'{"a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}}', "a.safetensors")
     (Tensor(name='a', dtype='F16', shape=(2, 3)),)
     """
-    entries = read_object(header, f"{where}: header", unique=True)
+    _refuse_crowd(header, where)
+    return tensors_of(read_object(header, f"{where}: header", unique=True), where, data)
+
+
+def tensors_of(header: Mapping[str, Any], where: str, data: int | None = None) -> tuple[Tensor, ...]:
+    """Return the tensors of a header that is no text any more; arguments and errors as `parse_header`."""
+    entries = dict(header)
     metadata = entries.pop("__metadata__", None)
     if not isinstance(metadata, dict | None):
         msg = f"{where}: __metadata__ is {kind_of(metadata)}; it must be an object"
@@ -288,6 +328,14 @@ def summarise(elements: Mapping[str, int], origin: str, files: int = 0) -> Weigh
         msg = f"{origin}: {total:,} elements in all; no model has so {'many' if total else 'few'}"
         raise MalformedModelError(msg)
     return WeightFiles((), dict(elements), sum(n * DTYPE_BITS[d] for d, n in elements.items()) // 8, files, origin)
+
+
+def _refuse_crowd(header: bytes, where: str) -> None:
+    """Refuse what would take a hundred times its own memory once parsed: an object and two lists are a tensor."""
+    for mark, most in ((b"{", MAX_TENSORS), (b"[", 2 * MAX_TENSORS), (b",", 16 * MAX_TENSORS)):
+        if (count := header.count(mark)) > most:
+            msg = f"{where}: header: {count:,} times {mark.decode()!r}; {MAX_TENSORS:,} tensors are the most possible"
+            raise MalformedModelError(msg)
 
 
 def _offsets(name: str, entry: object, where: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State
     from roofcast.calculators.experts import Experts
+    from roofcast.calculators.stored import StoredComponent
 
 # numbers of a layer's state -> their headings
 STATES: Final = {"token_state": "bytes\na token", "window_state": "window\nbytes", "fixed_state": "fixed\nbytes"}
@@ -49,11 +50,33 @@ def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
     ]
     if result.experts is not None:
         tables.append(_experts(result.experts))
-    if result.stored_elements is not None:
+    if result.stored_components is not None:
+        tables.append(_stored(result.stored_components, result.implied_components))
+    elif result.stored_elements is not None:
         stored = [(dtype, count(n)) for dtype, n in result.stored_elements.items()]
         size = f"{(result.stored_bytes or 0) / GIB:.2f} GiB in the weight files"
         tables.append(table(("stored as", "elements"), stored, title=size))
     return tables
+
+
+def _stored(parts: Sequence[StoredComponent], implied: Mapping[str, float] | None) -> Table:
+    """What the files hold by component, beside what the config implies where it tells."""
+    held = {part.component: part for part in parts}
+    total = sum(part.bytes for part in parts)
+    sizes = {**dict.fromkeys(implied or (), 0), **{name: part.bytes for name, part in held.items()}}
+    told = {} if implied is None else {**implied, "all": sum(implied.values())}
+    rows = [
+        (
+            name.replace("_", "-"),
+            fixed(size / GIB, 2),
+            f"{size / total:.1%}",
+            *([fixed(told[name] / GIB, 2) if name in told else NOTHING] if told else []),
+            ", ".join(held[name].elements) if name in held else "",
+        )
+        for name, size in (*sizes.items(), ("all", total))
+    ]
+    heads = ("GiB", "share", *(["config\nimplies"] if told else []), "dtypes")
+    return table(("weights as stored", *heads), rows, left=(0, len(heads)))
 
 
 def _fact(fact: Fact) -> tuple[str, str, str]:

@@ -54,6 +54,7 @@ class Repo:
     token: str | None = None  # gated: who sends it may read
     redirect: bool = True
     summary: dict[str, int] | None = None
+    copies: bool = False  # whether all headers of an index are given in one answer
 
 
 @dataclass
@@ -225,6 +226,18 @@ class _Handler(BaseHTTPRequestHandler):
         chosen = {k: v for k, v in facts.items() if (k in asked or not asked) and v is not None}
         self._reply(200, json.dumps({"id": repo, **chosen}).encode(), {"Content-Type": "application/json"})
 
+    def _copies(self, repo: str, name: str) -> None:
+        found = self._readable(repo, "main")
+        if found is None:
+            return
+        if not found.copies or name not in found.files:
+            self._refuse(404, "EntryNotFound")
+            return
+        shards = sorted(set(json.loads(found.files[name].start)["weight_map"].values()))
+        headers = {shard: json.loads(found.files[shard].start[8:]) for shard in shards}
+        answer = json.dumps({"index": {"metadata": {}}, "headers": headers})
+        self._reply(200, answer.encode(), {"Content-Type": "application/json"})
+
     def _known(self, repo: str, revision: str) -> Repo | None:
         found = self.server.hub.repos.get(repo)
         if found is None:  # the Hub does not tell strangers whether a repo is private or absent
@@ -289,6 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
     ROUTES: ClassVar[dict[re.Pattern[str], Callable[..., None]]] = {
         re.compile(r"/store/(?P<repo>[^/]+/[^/]+)/(?P<name>.+)"): _store,
         re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<revision>.+))?"): _info,
+        re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)/safetensors-metadata/(?P<name>.+)"): _copies,
         re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<name>.+)"): _resolve,
     }
 
@@ -315,9 +329,9 @@ def safetensors(tensors: Mapping[str, tuple[str, list[int]]]) -> Sparse:
     return Sparse(start, len(start) + sum(_bytes(dtype, shape) for dtype, shape in tensors.values()))
 
 
-def index(weight_map: Mapping[str, str]) -> bytes:
+def index(weight_map: Mapping[str, str], total: float = 0) -> bytes:
     """Return a model.safetensors.index.json."""
-    return json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}).encode()
+    return json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}).encode()
 
 
 def _bytes(dtype: str, shape: list[int]) -> int:

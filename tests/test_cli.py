@@ -45,11 +45,11 @@ def test_a_folder_with_headers(tmp_path: Path) -> None:
 
 
 def test_quantised_weights_without_headers(tmp_path: Path) -> None:
-    """`fit` of a quantised config alone cannot be told, and says which option would; with it there is an answer."""
-    folder = folder_of(tmp_path / "m", TINY | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    """`fit` of a config alone whose quantisation is not understood cannot be told, and says which option would; with it there is an answer."""
+    folder = folder_of(tmp_path / "m", TINY | {"quantization_config": {"quant_method": "hqq", "bits": 4}})
     fit = ("fit", folder, "--gpu", "h100-sxm")
 
-    refused(roofcast(*fit), 3, "gptq", "headers", "--weights")
+    refused(roofcast(*fit), 3, "hqq", "known: fp8", "--weights")
     assert result(*fit, "--weights", "int4")["memory"]["weight_bytes"] == TINY_PARAMETERS / 2
 
 

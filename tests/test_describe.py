@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State, describe
+from roofcast.calculators.stored import StoredComponent
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.model import load_model
 from roofcast.modelspec.source import Checkpoint
@@ -19,10 +21,19 @@ from tests.checkpoints import (
     TINY_PARAMETERS,
     catalogued,
     decoder_tensors,
+    deepseek_v3_tensors,
+    folder_of,
     loaded,
 )
+from tests.hub_server import safetensors
 from tests.model_configs import published
 from tests.running import refused, result, roofcast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roofcast.modelspec.weights import WeightFiles
+    from tests.checkpoints import Tensors
 
 
 def described(name: str) -> ModelResult:
@@ -121,6 +132,8 @@ def test_without_headers_nothing_is_stored() -> None:
 
     assert result.stored_elements is None
     assert result.stored_bytes is None
+    assert result.stored_components is None
+    assert result.implied_components is None
     assert facts_of(result)["parameters_in_files"] == Fact("parameters_in_files", None, None)
 
 
@@ -131,6 +144,58 @@ def test_headers_say_what_is_stored() -> None:
 
     assert result.stored_elements == {"BF16": TINY_PARAMETERS}
     assert result.stored_bytes == 2 * TINY_PARAMETERS
+    assert result.stored_components is not None
+    assert sum(part.bytes for part in result.stored_components) == result.stored_bytes
+    assert result.stored_components[0] == StoredComponent("embedding", 2 * 6400, {"BF16": 6400})
+
+
+def test_a_summary_has_no_components() -> None:
+    """The catalogue's elements by dtype do not say which component they are of."""
+    assert described("deepseek-v3").stored_components is None
+
+
+def held_by(tensors: Tensors) -> WeightFiles:
+    """The headers of one file with these."""
+    return collect({"x": tuple(Tensor(n, d, tuple(s)) for n, (d, s) in tensors.items())}, "x")
+
+
+def test_files_that_are_as_the_config_implies_agree() -> None:
+    """DeepSeek-V3's headers and its quantization_config give the same bytes, component by component."""
+    model = loaded(DEEPSEEK_V3, files=held_by(deepseek_v3_tensors()))
+    result, said = describe(model, weights=None, kv=BF16, contexts=None)
+
+    assert result.stored_components is not None
+    assert result.implied_components is not None
+    held = {part.component: part.bytes for part in result.stored_components}
+    assert held.keys() - result.implied_components.keys() == {"multi_token_prediction"}
+    assert held["experts"] == result.implied_components["experts"]
+    assert held["scales"] == result.implied_components["scales"]
+    assert not any("implies" in line for line in said.warnings)
+
+
+def test_a_component_that_differs_is_warned_of() -> None:
+    """Files whose attention was left in 16 bits hold twice what the config implies of it; scales are a trifle."""
+    tensors = {
+        name: ("BF16" if ".self_attn." in name else dtype, shape)
+        for name, (dtype, shape) in deepseek_v3_tensors().items()
+        if not (".self_attn." in name and name.endswith("_scale_inv"))
+    }
+    _, said = describe(loaded(DEEPSEEK_V3, files=held_by(tensors)), weights=None, kv=BF16, contexts=None)
+
+    lines = [line for line in said.warnings if "implies" in line]
+    assert lines == ["m: attention: the files hold 22.83 GB, the config implies 11.41 GB"]
+
+
+def test_the_table_of_stored_components(tmp_path: Path) -> None:
+    """Text shows what the files hold by component, with dtypes, in 80 columns."""
+    files = {"model_safetensors": safetensors(decoder_tensors(TINY)).start}
+    text = roofcast("model", folder_of(tmp_path / "m", TINY, **files)).out
+    table = text[text.index("weights as stored") :].split("\n\n")[0].splitlines()
+
+    assert table[0].split() == ["weights", "as", "stored", "GiB", "share", "dtypes"]
+    assert [line.split()[0] for line in table[2:]] == ["embedding", "attention", "feed-forward", "norms", "head", "all"]
+    assert table[2].split()[2:] == ["8.6%", "BF16"]
+    assert max(map(len, table)) <= 80
 
 
 def test_mtp_without_headers_is_warned_of() -> None:
@@ -229,8 +294,9 @@ def test_experts_of_deepseek_v3() -> None:
 
 
 def test_bytes_of_experts_in_an_unknown_format() -> None:
-    """A quantisation that does not say how experts are stored leaves their bytes null; mxfp4 says it."""
-    stored = described("deepseek-v3").experts
+    """A quantisation that is not understood leaves the experts' bytes null; mxfp4 packs matrices and not biases."""
+    unknown = {**DEEPSEEK_V3, "quantization_config": {"quant_method": "hqq"}}
+    stored = describe(loaded(unknown), weights=None, kv=BF16, contexts=None)[0].experts
     packed = described("gpt-oss-20b").experts
 
     assert stored is not None
@@ -238,7 +304,7 @@ def test_bytes_of_experts_in_an_unknown_format() -> None:
     assert packed is not None
     assert packed.format == "mxfp4"
     assert packed.expected_bytes is not None
-    assert packed.expected_bytes["1"] == 24 * 4 * (3 * 2880 * 2880 + 3 * 2880) * 0.53125
+    assert packed.expected_bytes["1"] == 24 * 4 * (3 * 2880 * 2880 * 0.53125 + 3 * 2880 * 2)
 
 
 def test_batches_asked_for() -> None:

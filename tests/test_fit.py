@@ -227,10 +227,10 @@ def test_gpus_that_do_not_divide_the_heads(count: int, divisors: str) -> None:
 
 
 def test_bytes_that_nobody_knows() -> None:
-    """Quantised weights without headers cannot be fitted, and the message says what would tell."""
-    model = loaded(TINY | {"quantization_config": {"quant_method": "awq"}})
+    """Weights in a quantisation that is not understood cannot be fitted, and the message says what would tell."""
+    model = loaded(TINY | {"quantization_config": {"quant_method": "hqq"}})
 
-    with pytest.raises(UnansweredError, match=r"awq.*headers"):
+    with pytest.raises(UnansweredError, match=r"hqq.*--weights"):
         fitted(model, H100)
 
 
@@ -238,7 +238,7 @@ def test_a_format_asked_for_makes_it_known() -> None:
     """The same model in a stated format is answered: 4 bits and scales for every parameter."""
     from roofcast.modelspec.formats import FORMATS
 
-    model = loaded(TINY | {"quantization_config": {"quant_method": "awq"}})
+    model = loaded(TINY | {"quantization_config": {"quant_method": "hqq"}})
     got, _ = fit(model, H100, weights=FORMATS["nvfp4"], kv=BF16, contexts=[64])
 
     assert got.memory.weight_bytes == TINY_PARAMETERS * 0.5625

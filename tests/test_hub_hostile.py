@@ -265,7 +265,8 @@ def test_names_and_numbers_without_end_are_one_short_line(
 def test_a_renamed_repo_is_followed(hub: LocalHub) -> None:
     """The Hub sends who asks by the old name on to the new one."""
     new = hub.add("acme/new", SINGLE)
-    for revision, name in (("main", "config.json"), (new.commit, "model.safetensors")):
+    asked = (("main", "config.json"), (new.commit, "hf_quant_config.json"), (new.commit, "model.safetensors"))
+    for revision, name in asked:
         old, place = (f"/{repo}/resolve/{revision}/{name}" for repo in (REPO, "acme/new"))
         hub.faults.append(Fault(old, "status", code=307, body=b"", headers={"Location": place}))
 

@@ -136,6 +136,7 @@ def test_every_cell_of_a_small_model() -> None:
         state_bytes=0,
         cache_bytes={"100": 100 * TINY_KV},
         reserved_bytes={"100": 112 * TINY_KV},
+        kv_format="bf16",
         page_tokens=16,
         parameters=TINY_PARAMETERS,
         parameters_in_files=None,
@@ -184,13 +185,13 @@ def test_an_unstated_dtype_is_an_assumption() -> None:
 def test_quantised_weights_without_headers_are_not_guessed() -> None:
     """Bytes of weights in a quantised format that nobody has read are null, with the reason."""
     row, said = kv_model(
-        loaded(TINY | {"quantization_config": {"quant_method": "gptq"}}), weights=None, kv=BF16, contexts=None
+        loaded(TINY | {"quantization_config": {"quant_method": "hqq"}}), weights=None, kv=BF16, contexts=None
     )
 
     assert row.weight_bytes is None
     assert "weight_bytes" not in row.provenance
     assert row.parameters == TINY_PARAMETERS
-    assert any("gptq" in line and "headers" in line for line in said.warnings)
+    assert any("hqq" in line and "known: fp8" in line for line in said.warnings)
 
 
 def test_headers_that_could_not_be_read_are_an_assumption() -> None:

@@ -191,16 +191,27 @@ def test_stored_bytes_without_a_dtype_are_assumed() -> None:
     assert is_one_line(amount.assumption)
 
 
-def test_stored_bytes_of_quantised_weights_need_headers() -> None:
-    """The config of quantised weights does not tell their bytes: null, and a warning that names the method."""
-    awq = {**LLAMA, "torch_dtype": "float16", "quantization_config": {"quant_method": "awq", "bits": 4}}
-    amount = model(awq).weight_bytes(None)
+def test_stored_bytes_of_an_unknown_quantisation_need_headers() -> None:
+    """A quantisation that is not understood does not tell its bytes: null, and a warning that names the method."""
+    hqq = {**LLAMA, "torch_dtype": "float16", "quantization_config": {"quant_method": "hqq", "bits": 4}}
+    amount = model(hqq).weight_bytes(None)
 
     assert (amount.value, amount.provenance, amount.assumption) == (None, None, None)
     assert amount.warning is not None
-    assert "awq" in amount.warning
+    assert "hqq" in amount.warning
     assert is_one_line(amount.warning)
-    assert model(awq, files()).weight_bytes(None) == Amount(2 * PARAMETERS, "header")
+    assert model(hqq, files()).weight_bytes(None) == Amount(2 * PARAMETERS, "header")
+
+
+def test_a_broken_quantisation_needs_headers() -> None:
+    """Bits that are no number refuse a config alone; with the files at hand their bytes are told, and it is said."""
+    broken = {**LLAMA, "torch_dtype": "float16", "quantization_config": {"quant_method": "awq", "bits": "four"}}
+    with pytest.raises(MalformedModelError, match="bits is 'four'"):
+        model(broken)
+    read = model(broken, files())
+    assert read.weight_bytes(None).value == 2 * PARAMETERS
+    assert read.implied is None
+    assert "bits is 'four'" in str(read.implied_problem)
 
 
 # --- bytes in a requested format

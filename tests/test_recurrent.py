@@ -9,10 +9,11 @@ import pytest
 from roofcast.modelspec.config import Config
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
 from roofcast.modelspec.family import Family
-from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
+from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention
 from roofcast.modelspec.rwkv import Rwkv
 from roofcast.modelspec.spec import build_spec
 from roofcast.modelspec.state import FP32, MODEL, Kept
+from roofcast.modelspec.xlstm import MLstm
 
 Kind = GatedDeltaNet | KimiDelta | LightningAttention | MLstm | Rwkv
 

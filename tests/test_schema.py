@@ -174,7 +174,7 @@ def test_bytes_on_one_gpu_are_numbers(count: str) -> None:
 
 def test_what_is_not_known_is_null(tmp_path: Path) -> None:
     """Unknown bytes, tokens and crossovers are null, never zero or absent."""
-    quantised = folder_of(tmp_path / "q", TINY | {"quantization_config": {"quant_method": "gptq"}})
+    quantised = folder_of(tmp_path / "q", TINY | {"quantization_config": {"quant_method": "hqq"}})
     windowed = folder_of(tmp_path / "w", MISTRAL_7B_V0_1)
 
     unknown = answer("kv", quantised)

@@ -101,6 +101,13 @@ def test_scalars_and_empty_tensors_are_tensors() -> None:
         pytest.param(entry(shape=[-2, 2]), "shape of tensor 'w'", id="negative size"),
         pytest.param(entry(shape=["2", 2]), "shape of tensor 'w'", id="size is a string"),
         pytest.param(entry(shape=[1] * 65), "shape of tensor 'w'", id="65 dimensions"),
+        pytest.param(entry(shape=[2**63]), "shape of tensor 'w'", id="size of 2^63"),
+        pytest.param(entry(shape=[2**62, 2**62]), "has 8 bytes of data, but BF16", id="2^124 elements"),
+        pytest.param(entry(shape=[[2], [2]]), "shape of tensor 'w'", id="nested sizes"),
+        pytest.param(entry(data_offsets=[0, 2**63]), "data_offsets of tensor 'w'", id="offset of 2^63"),
+        pytest.param(entry(data_offsets=[[0], [8]]), "data_offsets of tensor 'w'", id="nested offsets"),
+        pytest.param(b'{"w' + b"x" * 1_000_000, "not JSON (Unterminated string", id="a string without an end"),
+        pytest.param(b'{"w":' * 100_000, "nested too deeply", id="objects in objects"),
         pytest.param(entry(shape=[10**30]), "shape of tensor 'w'", id="size beyond any file"),
         pytest.param(entry(shape=[3, 2]), "has 8 bytes of data, but BF16 [3, 2] needs 12", id="shape against offsets"),
         pytest.param(entry(data_offsets=[0, 9]), "has 9 bytes of data, but BF16 [2, 2] needs 8", id="too much data"),
@@ -134,6 +141,30 @@ def test_an_impossible_length_is_refused_before_anything_is_read(start: bytes, s
     """The length in front is checked against the format's limit and the file's size."""
     with pytest.raises(MalformedModelError, match=says):
         header_length(start, "model.safetensors", size)
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (b"GGUF\3\0\0\0" + bytes(16), "; it looks like a GGUF file"),
+        (b"<!DOCTYPE html>", "; it looks like an HTML or XML page"),
+        (b'{"error": "not found"}', "; it looks like JSON"),
+        (b"PK\3\4" + b"\1" * 20, "; it looks like a zip archive, as PyTorch writes it"),
+    ],
+)
+def test_another_kind_of_file_is_called_what_it_is(start: bytes, says: str) -> None:
+    """A file of another format is refused at its first eight bytes, and named."""
+    with pytest.raises(MalformedModelError, match="its header claims") as caught:
+        header_length(start, "model.safetensors", 10**12)
+
+    assert str(caught.value).endswith(says)
+
+
+@pytest.mark.parametrize(("mark", "text"), [("[", b"[],"), ("{", b"{},"), (",", b"1,")])
+def test_what_would_fill_the_memory_is_not_parsed(mark: str, text: bytes) -> None:
+    """A header of nothing but lists, objects or numbers takes many times its own memory: it is refused unparsed."""
+    with pytest.raises(MalformedModelError, match=rf"times '\{mark}'; 300,000 tensors are the most"):
+        parse_header(b'{"w":{"shape":[' + text * 5_000_000 + b"1]}}", "x")
 
 
 def test_the_longest_header_of_the_format_is_allowed() -> None:

@@ -19,7 +19,7 @@ from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.linear import LinearFeedForward, LinearMap
 from roofcast.modelspec.ngram import NgramMemory
-from roofcast.modelspec.recurrent import GatedDeltaNet, KimiDelta, LightningAttention, MLstm
+from roofcast.modelspec.recurrent import DELTA_INPUTS, GatedDeltaNet, KimiDelta, LightningAttention
 from roofcast.modelspec.relative import RelativeAttention
 from roofcast.modelspec.routed import RoutedAttention
 from roofcast.modelspec.rwkv import CHANNELS, GENERATIONS, Rwkv
@@ -28,6 +28,7 @@ from roofcast.modelspec.spec import ModelSpec
 from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
 from roofcast.modelspec.state import CACHE, FP32, MODEL, Kept
 from roofcast.modelspec.tower import Tower
+from roofcast.modelspec.xlstm import MLstm
 from tests.model_configs import DEEPSEEK, FALCON, LLAMA, MISSING, QWEN_MOE
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def grouped(draw: st.DrawFn) -> GroupedAttention:
         chunked=window is not None and draw(st.booleans()),
         masks=window is not None and draw(st.booleans()),
         key_bias=draw(st.booleans()),
+        gate_rows=draw(WEIGHTS),
     )
 
 
@@ -105,7 +107,8 @@ def grouped_sizes(draw: st.DrawFn) -> tuple[int, int]:
 def gated_delta(draw: st.DrawFn) -> GatedDeltaNet:
     """Gated DeltaNet whose key heads divide its value heads."""
     value_heads, key_heads = draw(grouped_sizes())
-    return GatedDeltaNet(key_heads, value_heads, draw(SIZES), draw(SIZES), draw(FEW), draw(STATE_FORMATS))
+    inputs = draw(st.sampled_from(sorted(DELTA_INPUTS)))
+    return GatedDeltaNet(key_heads, value_heads, draw(SIZES), draw(SIZES), draw(FEW), draw(STATE_FORMATS), inputs)
 
 
 @st.composite
@@ -173,6 +176,8 @@ LATENT: Final = st.builds(
     index=st.none() | INDEX,
     selected=st.none() | SIZES,
     extra_parameters=WEIGHTS,
+    gate_rows=WEIGHTS,
+    gated_query=st.booleans(),
 )
 COMPRESSED: Final = st.builds(
     CompressedAttention,

@@ -1,0 +1,58 @@
+"""Which format the KV cache has: as asked, else as an engine takes it from the checkpoint, else bf16."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.errors import UsageError
+from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.kv_hint import FOLLOWED_BY
+from roofcast.modelspec.nearest import nearest
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+
+#: Engines that roofcast knows by name; `none` is the plain budget.
+ENGINES: Final = (
+    "none", "vllm", "sglang", "llama.cpp", "tensorrt-llm", "tgi", "lmdeploy", "transformers", "gpt-fast", "exllamav2", "mlc",
+)  # fmt: skip
+DEFAULT: Final = "bf16"
+
+
+def check_engine(name: str) -> None:
+    """Refuses an engine that roofcast does not know.
+
+    Raises:
+        UsageError: with the names that it knows.
+    """
+    if name not in ENGINES:
+        near = nearest(name.lower(), ENGINES)
+        hint = f"nearest: {near[0]}; " if near else ""
+        raise UsageError(f"--engine {name}: {hint}known: {', '.join(ENGINES)}")
+
+
+def cache_format(model: Model, asked: Format | None, engine: str) -> tuple[Format, Remarks]:
+    """The format of a model's cache, and what should be said of it.
+
+    FP8 weights do not make the cache FP8. A checkpoint may ask for a format of the cache (`kv_cache_scheme`,
+    `kv_cache_quant_algo`); that counts with an engine that follows it, and is listed.
+
+    Args:
+        model: resolved.
+        asked: of --kv; None where that was not given.
+        engine: that serves it.
+    """
+    hint = model.kv_hint
+    if asked is not None or hint is None:
+        return asked or FORMATS[DEFAULT], Remarks()
+    name, said = hint
+    if engine in FOLLOWED_BY:
+        text = (
+            f"{model.name}: KV cache in {name}, as {said} asks and {engine} does by default; --kv {DEFAULT} overrides"
+        )
+        return FORMATS[name], remarks([text])
+    others = f"{', '.join(FOLLOWED_BY)} take it from there"
+    text = f"{model.name}: its config asks for a cache in {name} ({said}); {others}, --kv {name} counts it"
+    return FORMATS[DEFAULT], remarks(notes=[text])

@@ -1,0 +1,196 @@
+"""Names of modules as quantisers list them: full paths, wildcards or regular expressions, in every class's spelling."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.strictjson import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+# what stands before the layers, by class and wrapper
+PREFIXES: Final = ("model.", "model.language_model.", "language_model.model.", "backbone.", "")
+_PREFIX: Final = r"(?:thinker\.|model\.|language_model\.|transformer\.|backbone\.|text_model\.|decoder\.|gpt_neox\.)*"
+_LAYER: Final = re.compile(
+    r"(?P<draft>mtp\.)?(?:layers|h|blocks)\.(?P<layer>\d{1,6})(?:\.(?P<rest>[^*?\[]*)(?P<open>\*?))?"
+)
+_EXPERT: Final = re.compile(r"(?<=experts\.)\d+(?=\.|$)")
+_WILD: Final = re.compile(r"[*?\[]")
+_EXPRESSION: Final = re.compile(r"(?:re|[-+]):(?P<text>.*)")
+_REPEATS: Final = re.compile(r"(?<!\\)[*+{]")
+_NESTED: Final = re.compile(r"\([^()]*[*+{][^()]*\)[*+{]|\)[^()]*\)[*+{]")
+_MOST_REPEATS: Final = 4  # of one expression; with more a stranger's could run for minutes
+_MOST: Final = 1_000  # characters of a pattern; published ones have fewer than a hundred
+# a module's name here -> its names in published files
+SYNONYMS: Final = {
+    "self_attn": ("self_attn", "attn", "attention", "self_attention", "mixer"),
+    "linear_attn": ("linear_attn", "self_attn", "attn", "attention", "mixer"),
+    "mamba": ("mamba", "mixer"),
+    "mlp": ("mlp", "block_sparse_moe", "ffn", "feed_forward", "moe", "mixer"),
+    "experts": ("experts",),
+    "shared_experts": ("shared_experts", "shared_expert", "shared_mlp"),
+    "gate": ("gate", "router"),
+    "gate_proj": ("gate_proj", "w1", "gate_up_proj"),
+    "up_proj": ("up_proj", "w3", "gate_up_proj"),
+    "down_proj": ("down_proj", "w2"),
+    "q_proj": ("q_proj", "qkv_proj"),
+    "k_proj": ("k_proj", "qkv_proj"),
+    "v_proj": ("v_proj", "qkv_proj"),
+    "embed_tokens": ("embed_tokens", "embeddings", "wte", "embed"),
+    "lm_head": ("lm_head", "head", "output"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Modules that a list names.
+
+    Args:
+        exact: module within its layer, experts' numbers as `*` -> layers that name it; None is wherever it stands.
+        starts: the same of names that go on with anything.
+        experts: module and layer -> how many experts are named there, of modules named expert by expert.
+        wild: patterns over the whole name, each with whether it can tell layers apart.
+        decoder: layers of the decoder; those after it are draft layers.
+    """
+
+    exact: Mapping[str, frozenset[int] | None]
+    starts: Mapping[str, frozenset[int]]
+    experts: Mapping[tuple[str, int], int]
+    wild: tuple[tuple[re.Pattern[str], bool], ...]
+    decoder: int
+
+    def share(self, layer: int | None, name: str, count: int = 1) -> float:
+        """Share of a matrix's `count` experts (of any other, 1 or 0) that the list names. [-]
+
+        >>> names_of(["model.layers.3.self_attn*", "lm_head"]).share(3, "self_attn.q_proj")
+        1.0
+        >>> names_of(["gate"]).share(3, "mlp.gate_proj")
+        0.0
+        """
+        found = [key for key in _runs(name) if key in self.exact and _in(layer, self.exact[key])]
+        if found:
+            return max(self.experts.get((key, -1 if layer is None else layer), count) for key in found) / count
+        every = aliases(name)
+        if any(_in(layer, layers) and any(n.startswith(start) for n in every) for start, layers in self.starts.items()):
+            return 1.0
+        return float(any(self._matches(pattern, layer, name, tells=tells) for pattern, tells in self.wild))
+
+    def _matches(self, pattern: re.Pattern[str], layer: int | None, name: str, *, tells: bool) -> bool:
+        draft = layer is not None and layer >= self.decoder > 0
+        shown = layer if tells or draft or layer is None else 0
+        return _any_match(pattern, shown, name, layer - self.decoder if draft and layer is not None else None)
+
+
+def _in(layer: int | None, layers: frozenset[int] | None) -> bool:
+    return layers is None or layer in layers
+
+
+@lru_cache(maxsize=1 << 16)
+def _any_match(pattern: re.Pattern[str], layer: int | None, name: str, draft: int | None) -> bool:
+    return any(pattern.match(full) for full in _full_names(layer, name, draft))
+
+
+def _full_names(layer: int | None, name: str, draft: int | None) -> Iterator[str]:
+    """Every name that published files may give a module."""
+    within = "" if layer is None else f"layers.{layer}."
+    for alias in aliases(name):
+        module = alias.replace(".*", ".0")
+        yield from (f"{prefix}{within}{module}" for prefix in PREFIXES)
+        if draft is not None:
+            yield from (f"mtp.layers.{draft}.{module}", f"mtp.{draft}.{module}")
+
+
+@lru_cache(maxsize=4096)
+def aliases(name: str) -> tuple[str, ...]:
+    """A module's names in published files, part by part.
+
+    >>> aliases("mlp.down_proj")[:3]
+    ('mlp.down_proj', 'mlp.w2', 'block_sparse_moe.down_proj')
+    """
+    return tuple(".".join(parts) for parts in product(*(SYNONYMS.get(part, (part,)) for part in name.split("."))))
+
+
+@lru_cache(maxsize=4096)
+def _runs(name: str) -> tuple[str, ...]:
+    """Every run of parts of a module's names, and nothing: a list that names a module names all that is in it."""
+    runs = {""}
+    for alias in aliases(name):
+        parts = alias.split(".")
+        size = len(parts)
+        runs |= {".".join(parts[a:b]) for a in range(size) for b in range(a + 1, size + 1)}
+    return tuple(runs - {"*"})
+
+
+def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
+    """Reads a list of names: plain paths, wildcards, `re:` regular expressions and those of GPTQModel (`-:`, `+:`).
+
+    Args:
+        patterns: as the file lists them.
+        decoder: layers of the decoder, which the numbers of `mtp.layers` come after.
+
+    Raises:
+        MalformedModelError: a regular expression that is none.
+    """
+    exact: dict[str, set[int] | None] = {}
+    starts: dict[str, set[int]] = {}
+    experts: dict[tuple[str, int], set[str]] = {}
+    wild: list[tuple[re.Pattern[str], bool]] = []
+    for text in dict.fromkeys(patterns):
+        name = re.sub(f"^{_PREFIX}", "", text)
+        placed = _LAYER.fullmatch(name)
+        if len(text) > _MOST or _EXPRESSION.match(text) or (_WILD.search(name) and not placed):
+            wild.append(_pattern(text, name))
+        elif placed is None:
+            exact[name] = None
+        else:
+            layer = int(placed["layer"]) + decoder * bool(placed["draft"])
+            _place(placed, layer, starts if placed["open"] else exact, experts)
+    return Names(
+        {key: None if layers is None else frozenset(layers) for key, layers in exact.items()},
+        {key: frozenset(layers) for key, layers in starts.items()},
+        {key: len(numbers) for key, numbers in experts.items()},
+        tuple(wild),
+        decoder,
+    )
+
+
+def _place(
+    placed: re.Match[str],
+    layer: int,
+    table: dict[str, set[int]] | dict[str, set[int] | None],
+    experts: dict[tuple[str, int], set[str]],
+) -> None:
+    """Adds a name that tells its layer."""
+    rest = placed["rest"] or ""
+    number = _EXPERT.search(rest)
+    module = _EXPERT.sub("*", rest)
+    if number and not placed["open"]:
+        experts.setdefault((module, layer), set()).add(number[0])
+    layers = table.setdefault(module, set())
+    if layers is not None:
+        layers.add(layer)
+
+
+def _pattern(text: str, name: str) -> tuple[re.Pattern[str], bool]:
+    """A pattern over the whole name, and whether it can tell layers apart: without a digit none does."""
+    expression = _EXPRESSION.match(text)
+    if len(text) > _MOST:
+        msg = f"the quantisation lists a name of {len(text):,} characters; it must have {_MOST:,} at most"
+        raise MalformedModelError(msg)
+    if expression and (len(_REPEATS.findall(text)) > _MOST_REPEATS or _NESTED.search(text)):
+        msg = f"the quantisation lists {quoted(text)}; it may repeat {_MOST_REPEATS} times at most, none within another"
+        raise MalformedModelError(msg)
+    try:
+        if expression:
+            return re.compile(expression["text"]), any(map(str.isdigit, text))
+        return re.compile(f"{translate(name)}|{translate(f'{name}.*')}"), any(map(str.isdigit, text))
+    except (re.error, OverflowError, RecursionError) as error:
+        msg = f"the quantisation lists {quoted(text)}, which is no regular expression ({error})"
+        raise MalformedModelError(msg) from error
