@@ -19,7 +19,7 @@ from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
 from roofcast.calculators.kv import OWN_WINDOWS, page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 from roofcast.calculators.remarks import contexts_of, model_remarks
-from roofcast.calculators.stored import StoredComponent, disagreements, implied_by_component, stored_by_component
+from roofcast.calculators.stored import StoredComponent, implied_by_component, stored_by_component
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.latent import LatentAttention
 
@@ -174,8 +174,7 @@ def describe(
         more=result.reserved_bytes != result.cache_bytes,
         pages=result.page_tokens is not None,
     )
-    against = disagreements(model, result.stored_components, result.implied_components)
-    return result, model_remarks(model, weights, contexts) + remarks(warnings=against, notes=[note])
+    return result, model_remarks(model, weights, contexts) + remarks(notes=[note])
 
 
 def _facts(model: Model, weights: Requested | None) -> list[Fact]:

@@ -37,13 +37,28 @@ def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[in
         [
             parameters.warning,
             weight.warning,
+            *_by_component(model),
             *against,
             _no_draft(model),
             _no_encoder(model),
             _beyond(model, contexts or ()),
         ],
-        [_which_count(model) if weights is None or isinstance(weights, Format) else None, _drafting(model), _mixed_heads(model), _looped(model)],
+        [
+            _which_count(model) if weights is None or isinstance(weights, Format) else None,
+            _drafting(model),
+            _mixed_heads(model),
+            _looped(model),
+        ],
     )
+
+
+def _by_component(model: Model) -> Sequence[str]:
+    """Components whose bytes in the files are not those that the config implies."""
+    if model.implied is None or model.files is None or not model.files.tensors:
+        return ()
+    from roofcast.calculators.stored import disagreements  # noqa: PLC0415 - few models are read by tensor
+
+    return disagreements(model)
 
 
 def _no_draft(model: Model) -> str | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.components import DRAFT, as_stored, component_differences, stored_components
 
 if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
+
+
+# components that are all but matrices, of which a config's torch_dtype speaks
+MATRICES: Final = ("embedding", "attention", "feed_forward", "experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,20 @@ def stored_by_component(model: Model) -> list[StoredComponent] | None:
     return [StoredComponent(part.component, part.bytes, dict(part.elements)) for part in parts]
 
 
-def disagreements(
-    model: Model, stored: list[StoredComponent] | None, implied: dict[str, float] | None
-) -> tuple[str, ...]:
+def disagreements(model: Model) -> tuple[str, ...]:
     """A line for each component whose bytes in the files are not those that the config implies; none where one lacks.
 
-    Multi-token prediction counts only where the config's side has it.
+    Multi-token prediction counts only where the config's side has it. Of weights that are not quantised, the large
+    matrices alone: norms are often kept in fp32, and a tied head may be stored a second time.
     """
+    stored, implied = stored_by_component(model), implied_by_component(model)
     if not stored or implied is None:
         return ()
-    held = {part.component: part.bytes for part in stored if part.component != DRAFT or DRAFT in implied}
+    held: dict[str, float] = {
+        part.component: part.bytes for part in stored if part.component != DRAFT or DRAFT in implied
+    }
+    if model.spec.quantization is None:
+        held, implied = ({name: side.get(name, 0) for name in MATRICES} for side in (held, implied))
     return tuple(f"{model.name}: {line}" for line in component_differences(held, implied))
 
 

@@ -69,10 +69,7 @@ def fit(
     said += of_cache + _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
     inputs = {
         "model": model,
-        "gpu": accelerator.id,
-        "gpu_note": match.alias_note,
-        "gpus": count,
-        "tp": count,
+        **_of_gpus(match, count),
         "engine": engine,
         "reserve": kept,
         "weights": weights,
@@ -84,6 +81,11 @@ def fit(
     result = replace(result, requirements=check_rules(rules, result))
     present(fit_document(result, inputs, said), output)
     _leave_unless_met(result.requirements)
+
+
+def _of_gpus(match: Match, count: int) -> dict[str, object]:
+    """What was asked of the machine, as `inputs` repeats it."""
+    return {"gpu": match.accelerator.id, "gpu_note": match.alias_note, "gpus": count, "tp": count}
 
 
 def _leave_unless_met(requirements: list[Requirement]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.errors import UnknownArchitectureError
 from roofcast.modelspec.strictjson import quoted
 
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.weights import Tensor, WeightFiles
 
-LAYER: Final = r"(?:^|\.)(?:layers|h|blocks)\.(?P<layer>\d{1,6})\."
+LAYER: Final = r"(?:(?:^|\.)(?:layers|h|blocks)|^blk)\.(?P<layer>\d{1,6})\."
 _PROJECTION: Final = (
     r"(?:^|\.)layers\.(?P<layer>\d{1,6})\.(?:\w+\.)*(?P<name>[kv]_proj|kv_a_proj_with_mqa)\.(?P<part>\w+)$"
 )
+# the same in GGUF files, whose shapes count elements whatever their type; some models have the three in one matrix
+_GGUF_PROJECTION: Final = r"blk\.(?P<layer>\d{1,6})\.(?P<name>attn_k|attn_v|attn_qkv|attn_kv_a_mqa)\.weight"
+_FUSED: Final = "qkv_proj"
+_GGUF_NAMES: Final = {"attn_k": "k_proj", "attn_v": "v_proj", "attn_qkv": _FUSED, "attn_kv_a_mqa": "kv_a_proj_with_mqa"}
 # modules beside a decoder, whose layers have numbers of their own
 _TOWERS: Final = r"vision|visual|vit|vpm|apm|audio|speech|image|encoder|tower|talker"
 BESIDE: Final = rf"(?:^|\.)(?:{_TOWERS})\w*\."
@@ -37,7 +42,8 @@ _PLAIN_PARTS: Final = (
     r"(?:self_attn|self_attention|attention|attn)\.(?:[qkvo]_proj|out_proj|[qk]_norm|[qk]_layernorm|q_[ab]_proj|"
     r"q_a_layernorm|kv_a_proj_with_mqa|kv_a_layernorm|kv_b_proj|sinks?|rotary_emb|rotary_pos_emb)(?:\.|$)|"
     r"(?:mlp|mlps|feed_forward|ffn|block_sparse_moe|moe|experts|shared_mlp|shared_experts?|gate)\.|"
-    r"\w*(?:norm|ln)\w*(?:\.|$)"
+    r"\w*(?:norm|ln)\w*(?:\.|$)|"
+    r"attn_(?:[qkv]|qkv|output|sinks|rot_embd|q_[ab]|k_b|v_b|kv_b|kv_a_mqa)\.|ffn_\w+\.|exp_probs_b\."
 )
 # the part of a projection that tells its rows -> the dimension that has them
 _ROWS: Final = {"weight": 0, "weight_packed": 0, "scales": -1}
@@ -108,7 +114,8 @@ def _contradictions(spec: ModelSpec, files: WeightFiles, *, all_layers: bool) ->
         if found:
             rows.setdefault(found[0], set()).add(found[1])
     for number, layer in enumerate(spec.layers):
-        for name, expected in _implied(layer):
+        fused = (number, _FUSED) in rows and (number, "k_proj") not in rows
+        for name, expected in _fused(layer) if fused else _implied(layer):
             seen = rows.get((number, name), set())
             if seen == {expected} or (not seen and not all_layers):
                 continue
@@ -119,6 +126,16 @@ def _contradictions(spec: ModelSpec, files: WeightFiles, *, all_layers: bool) ->
 def _implied(layer: Layer) -> dict[tuple[str, int], None]:
     """Projections that fill the layer's cache, with the rows that its mixers imply, each once."""
     found = ((name, n) for mixer in layer.mixers for name, n in _rows_implied(mixer).items())
+    return dict.fromkeys(found)
+
+
+def _fused(layer: Layer) -> dict[tuple[str, int], None]:
+    """Queries, keys and values in one matrix, with the rows that softmax attention implies; nothing of other layers."""
+    found = {
+        (_FUSED, mixer.query_heads * mixer.head_dim * (1 + mixer.doubled_query) + sum(_rows_implied(mixer).values()))
+        for mixer in layer.mixers
+        if isinstance(mixer, GroupedAttention) and mixer.stores
+    }
     return dict.fromkeys(found)
 
 
@@ -134,6 +151,9 @@ def _confirmable(layer: Layer) -> bool:
 
 def _rows_of(tensor: Tensor) -> tuple[tuple[int, str], int] | None:
     """Layer, projection and rows that a tensor tells, None where it tells nothing of them."""
+    stored = re.fullmatch(_GGUF_PROJECTION, tensor.name)
+    if stored and len(tensor.shape) == _MATRIX:
+        return (int(stored["layer"]), _GGUF_NAMES[stored["name"]]), tensor.shape[0]
     match = re.search(_PROJECTION, tensor.name)
     if not match or match["part"] not in _ROWS or len(tensor.shape) != _MATRIX or re.search(_ELSEWHERE, tensor.name):
         return None

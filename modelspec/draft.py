@@ -89,7 +89,7 @@ def _like_the_decoder(config: Config, layers: tuple[Layer, ...]) -> Callable[[in
     def reread(layer: int) -> Layer:
         slot = Slot((LINEAR,) if config.raw.get("mtp_use_kda") is True else (FULL,), feeds=False, layer=layer)
         mixing = read_slots(config, (slot,), (False,))[0].mixers
-        return Layer(mixing, last.feed_forwards, last.norm_parameters, last.other_parameters)
+        return Layer(mixing, last.feed_forwards, last.norm_parameters, last.other_parameters, last.other_matrices)
 
     if config.raw.get("mtp_use_kda") is True or named or (isinstance(entries, list) and len(entries) > len(layers)):
         return reread

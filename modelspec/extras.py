@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import UnknownArchitectureError
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.ngram import ngram_tables
 from roofcast.modelspec.strictjson import quoted, short
 
@@ -55,46 +56,71 @@ def _zaya_model(config: Config) -> int:
 
 
 def _gemma3n_layer(config: Config, layer: int | None, sparse: bool) -> int:
-    """Gemma 3n: AltUp over n streams, a LAuReL block of rank r, a per-layer input of width p. [parameter]
-
-    AltUp 2 h + n h + n^2 + n^3; LAuReL 2 h r + h; input 2 h p + h.
-    """
+    """Gemma 3n: a scale and a norm of AltUp, a norm of LAuReL and one of the per-layer input: 3 h and h. [parameter]"""
     del layer, sparse
-    hidden, streams = config.size("hidden"), config.size("altup_num_inputs")
-    altup = (2 + streams) * hidden + streams**2 + streams**3
-    return altup + (2 * config.size("laurel_rank") + 1) * hidden + _per_layer_input(config)
+    return 3 * config.size("hidden") + _per_layer_norm(config)
+
+
+def _gemma3n_matrices(config: Config) -> tuple[Matrix, ...]:
+    """Gemma 3n: AltUp over n streams, n h + n^2 + n^3, LAuReL of rank r, 2 h r, and the per-layer input."""
+    hidden, streams, rank = config.size("hidden"), config.size("altup_num_inputs"), config.size("laurel_rank")
+    return (
+        Matrix("altup.modality_router", streams, hidden),
+        Matrix("altup.correction_coefs", streams, streams),
+        Matrix("altup.prediction_coefs", streams**2, streams),
+        Matrix("laurel.linear_left", rank, hidden),
+        Matrix("laurel.linear_right", hidden, rank),
+        *_per_layer_input(config),
+    )
 
 
 def _gemma4_layer(config: Config, layer: int | None, sparse: bool) -> int:
-    """Gemma 4: a per-layer input, and three more norms where experts stand beside the feed-forward. [parameter]"""
+    """Gemma 4: the per-layer input's norm, and three more where experts stand beside the feed-forward. [parameter]"""
     del layer
     if config.flag("enable_moe_block"):
         config.size("experts")  # without these it is neither dense nor of experts
         config.size("expert_width")
-    return _per_layer_input(config) + 3 * config.size("hidden") * sparse
+    return _per_layer_norm(config) + 3 * config.size("hidden") * sparse
 
 
-def _per_layer_input(config: Config) -> int:
-    """A gate down to the per-layer width p, a projection back and a norm: 2 h p + h; 0 where p is 0. [parameter]"""
-    width = config.size("hidden_size_per_layer_input", 0, least=0)
-    return (2 * width + 1) * config.size("hidden") if width else 0
+def _per_layer_width(config: Config) -> int:
+    return config.size("hidden_size_per_layer_input", 0, least=0)
 
 
-def _per_layer_table(config: Config) -> int:
-    """An embedding of width p for every layer: V_p L p. [parameter]"""
-    width = config.size("hidden_size_per_layer_input", 0, least=0)
-    return config.size("vocab_size_per_layer_input") * config.size("layers") * width if width else 0
+def _per_layer_norm(config: Config) -> int:
+    return config.size("hidden") if _per_layer_width(config) else 0
 
 
-def _per_layer_projection(config: Config) -> int:
-    """What makes all layers' inputs of the hidden state: h L p, and a norm of p. [parameter]"""
-    width = config.size("hidden_size_per_layer_input", 0, least=0)
-    return (config.size("hidden") * config.size("layers") + 1) * width
+def _per_layer_input(config: Config) -> tuple[Matrix, ...]:
+    """A gate down to the per-layer width p and a projection back: 2 h p; none where p is 0."""
+    hidden, width = config.size("hidden"), _per_layer_width(config)
+    if not width:
+        return ()
+    return Matrix("per_layer_input_gate", width, hidden), Matrix("per_layer_projection", hidden, width)
 
 
-def _gemma3n_model(config: Config) -> int:
+def _per_layer_table(config: Config) -> tuple[Matrix, ...]:
+    """An embedding of width p for every layer: V_p L p."""
+    width = _per_layer_width(config)
+    if not width:
+        return ()
+    rows = config.size("vocab_size_per_layer_input")
+    return (Matrix("embed_tokens_per_layer", rows, config.size("layers") * width, linear=False),)
+
+
+def _per_layer_projection(config: Config) -> tuple[Matrix, ...]:
+    """What makes all layers' inputs of the hidden state: h L p; its norm of p is no matrix."""
+    width = _per_layer_width(config)
+    rows = config.size("layers") * width
+    return (Matrix("per_layer_model_projection", rows, config.size("hidden")),) if width else ()
+
+
+def _gemma3n_projections(config: Config) -> tuple[Matrix, ...]:
     """Gemma 3n: per-layer inputs, and what spreads to and gathers from n - 1 further streams: 2 (n - 1) h^2."""
-    return _per_layer_projection(config) + 2 * (config.size("altup_num_inputs") - 1) * config.size("hidden") ** 2
+    hidden, streams = config.size("hidden"), config.size("altup_num_inputs")
+    names = ("altup_projections", "altup_unembed_projections")
+    further = (Matrix(f"{name}.{number}", hidden, hidden) for name in names for number in range(streams - 1))
+    return (*_per_layer_projection(config), *further)
 
 
 def _position_biases(config: Config) -> int:
@@ -108,17 +134,17 @@ def _position_biases_of_layer(config: Config, layer: int | None, sparse: bool) -
     return _position_biases(config)
 
 
-def _own_embeddings(config: Config) -> int:
-    """BART: untied, encoder and decoder each have an embedding beside the shared one: 2 V h. [parameter]"""
-    tied = config.flag("tie_word_embeddings", default=config.family.tied)
-    return 0 if tied else 2 * config.size("vocab") * config.size("hidden")
+def _own_embeddings(config: Config) -> tuple[Matrix, ...]:
+    """BART: untied, encoder and decoder each have an embedding beside the shared one: 2 V h."""
+    if config.flag("tie_word_embeddings", default=config.family.tied):
+        return ()
+    rows, hidden = config.size("vocab"), config.size("hidden")
+    return tuple(Matrix(f"{half}.embed_tokens", rows, hidden, linear=False) for half in ("encoder", "decoder"))
 
 
-def _channel_mixing(config: Config, layer: int | None, sparse: bool) -> int:
-    """RWKV-4: channel mixing has a receptance and two mixes beside its two matrices: h^2 + 2 h. [parameter]"""
-    del layer, sparse
-    hidden = config.size("hidden")
-    return hidden * hidden + 2 * hidden
+def _receptance(config: Config) -> tuple[Matrix, ...]:
+    """RWKV-4: channel mixing has a receptance beside its two matrices: h^2; its two mixes, 2 h, are none."""
+    return (Matrix("feed_forward.receptance", config.size("hidden"), config.size("hidden")),)
 
 
 def _norm_biases(config: Config, layer: int | None, sparse: bool) -> int:
@@ -231,7 +257,7 @@ LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "norm_biases": _norm_biases,
     "normed_experts": _normed_experts,
     "post_norms": _post_norms,
-    "rwkv": _channel_mixing,
+    "rwkv": lambda config, *_: 2 * config.size("hidden"),  # RWKV-4: two mixes of channel mixing
     "sandwich": _sandwich,
     "streams": _hyper_connection_layer,  # GLM-5.3: as DeepSeek-V4's, but streams are averaged before the head
     "two_alphas": lambda *_: 2,  # Apertus: the two slopes of its activation
@@ -239,9 +265,9 @@ LAYER_EXTRAS: Final[Mapping[str, Callable[[Config, int | None, bool], int]]] = {
     "zaya": _residual_scales,
 }
 MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
-    "gemma3n": _gemma3n_model,
+    "gemma3n": _per_layer_width,  # a norm
     "gated_streams": _gated_residual_model,
-    "gemma4": _per_layer_projection,
+    "gemma4": _per_layer_width,
     "hyper_connections": _hyper_connection_head,
     "independent_connections": _hyper_connection_head,
     "learned_frequencies": _learned_frequencies,
@@ -249,24 +275,49 @@ MODEL_EXTRAS: Final[Mapping[str, Callable[[Config], int]]] = {
     "t5": _position_biases,
     "zaya": _zaya_model,
 }
-# tables beside the embedding that a token only looks up in
-TABLES: Final[Mapping[str, Callable[[Config], int]]] = {
+# matrices of a layer, of the model outside its layers, and tables beside the embedding that a token only looks up in;
+# what they hold adds to the weights above
+LAYER_MATRICES: Final[Mapping[str, Callable[[Config], tuple[Matrix, ...]]]] = {
+    "gemma3n": _gemma3n_matrices,
+    "gemma4": _per_layer_input,
+    "rwkv": _receptance,
+}
+MODEL_MATRICES: Final[Mapping[str, Callable[[Config], tuple[Matrix, ...]]]] = {
+    "gemma3n": _gemma3n_projections,
+    "gemma4": _per_layer_projection,
+}
+TABLES: Final[Mapping[str, Callable[[Config], tuple[Matrix, ...]]]] = {
     "bart": _own_embeddings,
     "gemma3n": _per_layer_table,
     "gated_streams": ngram_tables,
     "gemma4": _per_layer_table,
-    "mllama": lambda config: MLLAMA_ROWS * config.size("hidden"),
+    "mllama": lambda config: (Matrix("embed_tokens", MLLAMA_ROWS, config.size("hidden"), linear=False),),
 }
 
 
-def layer_extra(config: Config, layer: int | None, *, sparse: bool) -> int:
-    """Weights of one layer that no trait of its class tells. [parameter]"""
+def layer_extra(config: Config, layer: int | None, *, sparse: bool) -> tuple[int, tuple[Matrix, ...]]:
+    """Weights of one layer that no trait of its class tells, and those matrices in it that have a name. [parameter]"""
     row = LAYER_EXTRAS.get(config.family.extras)
-    return row(config, layer, sparse) if row else 0
+    matrices = _listed(LAYER_MATRICES, config)
+    return (row(config, layer, sparse) if row else 0) + _size(matrices), matrices
 
 
-def model_extra(config: Config) -> tuple[int, int]:
-    """Weights outside the layers that no trait of the class tells, and those of tables beside the embedding. [parameter]"""
-    rows = (MODEL_EXTRAS.get(config.family.extras), TABLES.get(config.family.extras))
-    weights, tables = (row(config) if row else 0 for row in rows)
-    return weights, tables
+def model_extra(config: Config) -> dict[str, Any]:
+    """Fields of a `ModelSpec`: weights outside the layers that no trait of the class tells, and which are matrices."""
+    row = MODEL_EXTRAS.get(config.family.extras)
+    matrices, tables = _listed(MODEL_MATRICES, config), _listed(TABLES, config)
+    return {
+        "other_parameters": (row(config) if row else 0) + _size(matrices),
+        "other_matrices": matrices,
+        "table_parameters": _size(tables),
+        "tables": tables,
+    }
+
+
+def _listed(rows: Mapping[str, Callable[[Config], tuple[Matrix, ...]]], config: Config) -> tuple[Matrix, ...]:
+    row = rows.get(config.family.extras)
+    return row(config) if row else ()
+
+
+def _size(matrices: tuple[Matrix, ...]) -> int:
+    return sum(matrix.elements for matrix in matrices)

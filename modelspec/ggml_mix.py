@@ -171,7 +171,8 @@ def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> Mix
     for component, count, kind in _rest(spec, mix, tensors):
         components[component] += BY_NAME[kind].size(count)
         elements[kind] += count
-    return MixBytes(dict(components), dict(elements), tuple(_assumptions(spec, mix, imatrix)))
+    unused = sum(tensor.elements for tensor in tensors if not tensor.used)
+    return MixBytes(dict(components), dict(elements), tuple(_assumptions(spec, mix, imatrix, unused)))
 
 
 def _typed(
@@ -249,7 +250,7 @@ def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[
     for tensor in tensors:
         small = SMALL_RECURRENT if tensor.name.startswith(RECURRENT) else SMALL
         room[tensor.component] += small * tensor.count * (tensor.rows + tensor.columns)
-        named[tensor.component] += tensor.elements
+        named[tensor.component] += tensor.elements * tensor.used
     room["feed_forward"] += sum(part.router_parameters or 0 for part in spec.experts)
     room["norms"] = room["head"] = spec.parameters
     room[EMBEDDING] += spec.position_parameters
@@ -265,12 +266,14 @@ def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[
         yield component, left, "F32"
 
 
-def _assumptions(spec: ModelSpec, mix: Mix, imatrix: bool | None) -> Iterator[str]:
+def _assumptions(spec: ModelSpec, mix: Mix, imatrix: bool | None, unused: int) -> Iterator[str]:
     quantised = mix.type not in WHOLE
     if quantised:
         yield f"tensor types are those that llama-quantize gives {mix.name.upper()}; other recipes use the name too"
     if mix.imatrix_matters and imatrix is None:
         yield "no importance matrix: with one, llama-quantize gives the first eighth of ffn_down another type"
+    if unused:
+        yield f"{unused:,} parameters that its layers do not read are in the file all the same: keys and values, padding"
     if spec.towers and quantised:
         names = ", ".join(tower.name for tower in spec.towers)
         yield f"{names}: F16, in a file of their own (mmproj)"

@@ -31,6 +31,10 @@ PLAIN: Final[dict[str, str]] = {  # never quantised: what the converter writes i
     "ffn_gate_inp_shexp": "F32",
     "indexer.q_proj": "F16",
     "indexer.k_proj": "F16",
+    "altup_correct_coef": "F32",
+    "altup_predict_coef": "F32",
+    **dict.fromkeys(("altup_router", "altup_proj", "altup_unembd_proj", "laurel_l", "laurel_r"), "F16"),
+    "per_layer_model_proj": "F16",
 }
 
 LOWEST: Final = frozenset(["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"])

@@ -109,6 +109,7 @@ ARCHS: Final[dict[str, Arch]] = {
     "phimoe": Arch("phimoe"),
     "qwen": Arch("qwen"),
     "qwen2": Arch("qwen2"),
+    "qwen25vl": Arch("qwen2_5_vl_text"),  # as Ollama spells it
     "qwen2moe": Arch("qwen2_moe"),
     "qwen2vl": Arch("qwen2_vl_text"),
     "qwen3": Arch("qwen3"),

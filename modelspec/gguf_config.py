@@ -13,8 +13,9 @@ from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureEr
 from roofcast.modelspec.families import find_family
 from roofcast.modelspec.family import Family
 from roofcast.modelspec.gguf_archs import ARCHS, NOT_DECODERS, NOT_MODELS, PLAIN, Arch
+from roofcast.modelspec.gguf_experts import experts
 from roofcast.modelspec.gguf_facts import GgufFacts, read_facts
-from roofcast.modelspec.gguf_layers import RULES, TESTS, experts, latent, window
+from roofcast.modelspec.gguf_layers import RULES, TESTS, latent, window
 from roofcast.modelspec.gguf_names import ClassKeys
 from roofcast.modelspec.strictjson import quoted, short
 
@@ -154,10 +155,16 @@ def _dense_width(facts: GgufFacts, keys: ClassKeys) -> int | None:
     """Width of a dense feed-forward: that of its matrix, else as stated, in the way that its class states it.
 
     Qwen 1 states twice the width; Granite's dense models state another one than they have.
+
+    Raises:
+        MalformedModelError: not stated, and there are no experts.
     """
     stored = facts.size("ffn_down.weight", -1)
     if stored is not None:
         return stored * keys.family.ffn_divisor
+    if facts.stated("feed_forward_length") is None and not facts.number("expert_count", 0):
+        msg = f"{facts.arch}.feed_forward_length is missing; a GGUF file without experts needs it"
+        raise MalformedModelError(msg)
     stated = facts.each("feed_forward_length") if isinstance(facts.stated("feed_forward_length"), tuple) else None
     return (max(stated) if stated else facts.number("feed_forward_length")) or None
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _SPLIT: Final = r"-\d{1,9}-of-\d{1,9}$"
-# What llama.cpp and the people who publish GGUF files call their mixes; UD- are Unsloth's own.
-_QUANT: Final = (
-    r"(?i)(?:^|[-._/])(?P<tag>(?:UD-)?(?:I?Q\d_\w{1,9}|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32|FP16|FP32))(?=$|[-.])"
-)
+# what llama.cpp and the people who publish GGUF files call their mixes; UD- are Unsloth's own
+_MIX: Final = r"(?i:(?:UD-)?(?:I?Q\d_\w{1,9}|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32|FP16|FP32))"
+_IN_NAME: Final = rf"(?:^|[-._])(?P<tag>{_MIX})(?=$|[-.])"
+_ASKABLE: Final = r"[\w.+-]{1,64}"
 _SHOWN: Final = 24  # tags or files that a message lists
 
 
@@ -37,15 +37,25 @@ class GgufName:
     file: str = ""
 
 
-def tag_of(file: str) -> str:
-    """Return the tag of a GGUF file: the mix that its name, or else its folder, ends in; else the whole name.
+def stem_of(file: str) -> str:
+    """Return the name of a GGUF file without its ending, and without the number of a part.
 
-    >>> tag_of("Q8_0/m-Q8_0-00001-of-00002.gguf"), tag_of("m.q4_k_m.gguf"), tag_of("m-UD-IQ2_XXS.gguf"), tag_of("m.gguf")
+    >>> stem_of("m-Q8_0-00001-of-00002.gguf")
+    'm-Q8_0'
+    """
+    return re.sub(_SPLIT, "", file.removesuffix(SUFFIX))
+
+
+def tag_of(file: str) -> str:
+    """Return the tag of a GGUF file: the last mix in its name, else a folder that is called so, else the whole name.
+
+    >>> tag_of("Q8_0/m-00001-of-00002.gguf"), tag_of("m.q4_k_m.gguf"), tag_of("m-UD-IQ2_XXS.gguf"), tag_of("m.gguf")
     ('Q8_0', 'q4_k_m', 'UD-IQ2_XXS', 'm')
     """
-    stem = _stem(file)
-    found = list(re.finditer(_QUANT, stem.rpartition("/")[2])) or list(re.finditer(_QUANT, stem))
-    return found[-1]["tag"] if found else stem.rpartition("/")[2]
+    *folders, name = stem_of(file).split("/")
+    in_name = [match["tag"] for match in re.finditer(_IN_NAME, name)]
+    called_so = [folder for folder in folders if re.fullmatch(_MIX, folder)]
+    return (in_name or called_so or [name])[-1]
 
 
 def has_tag(file: str, tag: str) -> bool:
@@ -54,7 +64,7 @@ def has_tag(file: str, tag: str) -> bool:
     >>> has_tag("m-Q4_K_M.gguf", "q4_k_m"), has_tag("m-Q4_K_M.gguf", "Q4_K"), has_tag("BF16/m-00001-of-00002.gguf", "BF16")
     (True, False, True)
     """
-    folder, _, name = _stem(file).rpartition("/")
+    folder, _, name = stem_of(file).rpartition("/")
     stands = rf"(?:^|[-._]){re.escape(tag)}(?=$|[-.])"
     return re.search(stands, name, re.IGNORECASE) is not None or tag.lower() in folder.lower().split("/")
 
@@ -83,7 +93,7 @@ def how_to_ask(repo: str, names: Iterable[str]) -> str:
     >>> how_to_ask("org/name", ["a-Q4_K_M.gguf", "a-Q8_0.gguf"])
     'ask for one of its GGUF files: org/name:Q4_K_M, org/name:Q8_0'
     """
-    return f"ask for one of its GGUF files: {_listed([f'{repo}:{tag}' for tag in tags_among(names)])}"
+    return f"ask for one of its GGUF files: {_listed(dict.fromkeys(_way(repo, name) for name in models_among(names)))}"
 
 
 def choose(asked: GgufName, names: Iterable[str], where: str) -> tuple[str, ...]:
@@ -128,8 +138,9 @@ def choose(asked: GgufName, names: Iterable[str], where: str) -> tuple[str, ...]
     return parts_of((exact or fitting)[0], everything, where)
 
 
-def _stem(file: str) -> str:
-    return re.sub(_SPLIT, "", file.removesuffix(SUFFIX))
+def _way(repo: str, file: str) -> str:
+    tag = tag_of(file)
+    return f"{repo}:{tag}" if re.fullmatch(_ASKABLE, tag, re.ASCII) else f"{repo}/{plain(file)}"
 
 
 def _instead(file: str, models: Mapping[str, tuple[str, ...]]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS
-from roofcast.modelspec.matrix import inventory
+from roofcast.modelspec.matrix import DRAFT, inventory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +60,11 @@ class Implied:
 
     @property
     def components(self) -> dict[str, int]:
-        """Bytes by component, with scales as one of their own. [B]"""
+        """Bytes by component, with scales as one of their own, but for those of draft layers, which stay with these. [B]"""
         sums: Counter[str] = Counter()
         for part in self.parts:
-            sums[part.component] += part.bytes
-        beside = sum(part.beside for part in self.parts)
+            sums[part.component] += part.bytes + part.beside * (part.component == DRAFT)
+        beside = sum(part.beside for part in self.parts if part.component != DRAFT)
         return {**sums, **({SCALES: beside} if beside else {})}
 
 
@@ -99,6 +99,16 @@ def implied_bytes(spec: ModelSpec, packing: Packing) -> Implied:
     spared = f"its {beside} is taken as stored in {plain.name}: its config does not say" if beside else ""
     lines = (*said, *packing.assumptions, *(() if packing.spares_towers or not beside else (spared,)))
     return Implied(_ordered(parts, spec.components), lines)
+
+
+def plain_bytes(spec: ModelSpec) -> Implied | None:
+    """Bytes of a model that is not quantised, P b by component; None where its config states no format."""
+    if spec.dtype is None:
+        return None
+    plain = FORMATS[spec.dtype]
+    counted = ((name, n) for name, n in spec.components.items() if n)
+    made = (Part(name, plain.name, plain.compute, n, int(n * plain.bytes_per_element), 0) for name, n in counted)
+    return Implied(tuple(made), ())
 
 
 def _add(sums: dict[tuple[str, str, str], list[int]], key: tuple[str, str, str], more: tuple[int, int, int]) -> None:

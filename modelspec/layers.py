@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.config import Config
     from roofcast.modelspec.ffn import FeedForward
+    from roofcast.modelspec.matrix import Matrix
     from roofcast.modelspec.state import Kept
 
 # parameters of a norm over its width
@@ -28,6 +29,7 @@ class Layer:
         feed_forwards: what works on each token alone; none where the layer only mixes.
         norm_parameters: of the norms of width h around them.
         other_parameters: of what belongs to neither.
+        other_matrices: those of what belongs to neither; their parameters are among these.
         passes: times that a token passes the layer, with a state for each: looped layers have their weights once.
     """
 
@@ -35,6 +37,7 @@ class Layer:
     feed_forwards: tuple[FeedForward, ...]
     norm_parameters: int
     other_parameters: int = 0
+    other_matrices: tuple[Matrix, ...] = ()
     passes: int = 1
 
     @property
@@ -94,12 +97,12 @@ def _layer(config: Config, slot: Slot, sparse: bool) -> Layer:
     norm = NORMS[config.family.norm] * config.size("hidden")
     norms = layer_norms(config)
     around = norm * (norms if mixing and feeding else (norms // 2 or 1) if mixing or feeding else 0)
-    return Layer(mixing, feeding, around, _extra(config, slot, sparse=sparse), passes=_passes(config, slot))
+    return Layer(mixing, feeding, around, *_extra(config, slot, sparse=sparse), passes=_passes(config, slot))
 
 
-def _extra(config: Config, slot: Slot, *, sparse: bool) -> int:
+def _extra(config: Config, slot: Slot, *, sparse: bool) -> tuple[int, tuple[Matrix, ...]]:
     if not config.family.extras:
-        return 0
+        return 0, ()
     from roofcast.modelspec.extras import layer_extra  # noqa: PLC0415 - few classes have any
 
     return layer_extra(config, slot.layer, sparse=sparse)

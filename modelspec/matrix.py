@@ -18,6 +18,7 @@ FEED_FORWARD: Final = "feed_forward"
 EXPERTS: Final = "experts"
 EMBEDDING: Final = "embedding"
 HEAD: Final = "head"
+OTHER: Final = "other"
 DRAFT: Final = "multi_token_prediction"
 BESIDE_DENSE: Final = 2  # feed-forwards of a layer that has a dense one and experts
 EACH: Final = "*"  # stands for the number of an expert in a matrix's name
@@ -94,6 +95,8 @@ def inventory(spec: ModelSpec) -> Inventory:
     sum over matrices of a component + rest = components[component].
     """
     placed = [Placed(EMBEDDING, None, Matrix("embed_tokens", spec.vocab, spec.hidden, linear=False))]
+    placed += (Placed(EMBEDDING, None, table) for table in spec.tables)
+    placed += (Placed(OTHER, None, matrix) for matrix in spec.other_matrices)
     unlisted: set[str] = set()
     decoder = len(spec.layers)
     made: dict[tuple[Layer, bool], tuple[Placed, ...]] = {}
@@ -128,6 +131,7 @@ def _of_layer(layer: Layer, hidden: int, unlisted: set[str], *, draft: bool) -> 
         for matrix in listing():
             component = EXPERTS if ".experts." in f".{matrix.name}" else FEED_FORWARD
             yield from _place(component, (_own_module(matrix, layer),), draft=draft)
+    yield from _place(OTHER, layer.other_matrices, draft=draft)
 
 
 def _own_module(matrix: Matrix, layer: Layer) -> Matrix:

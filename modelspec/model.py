@@ -56,8 +56,8 @@ class Model:
         decoder_in_files: the same without multi-token prediction; None where no tensor names tell.
         against: what the tensors say against the config; None where they agree or do not tell.
         encoder_tokens: tokens asked for of an encoder or of images; None where none were.
-        implied: bytes that the config's quantisation implies; None without one, or where it does not tell.
-        implied_problem: why it does not tell; None where it does, or without one.
+        implied: bytes that the config implies of quantised weights, and of others where tensors are at hand.
+        implied_problem: why quantised ones cannot be told; None where they can.
         kv_hint: format that the checkpoint asks for its cache, and the key that says so; None where it asks for none.
     """
 
@@ -273,12 +273,15 @@ def _kv_hint(spec: ModelSpec, checkpoint: Checkpoint) -> tuple[str, str] | None:
 
 
 def _implied(spec: ModelSpec, checkpoint: Checkpoint) -> tuple[Implied | None, str | None]:
-    """Bytes that the config's quantisation implies, or why they cannot be told; neither without a quantisation."""
-    if spec.quantization is None or not spec.known_class:
-        return None, "its class is not known" if spec.quantization else None
-    from roofcast.modelspec.implied import implied_bytes  # noqa: PLC0415 - few models are quantised
+    """Bytes that the config implies of quantised weights, or why they cannot be told; of plain ones to hold files against."""
+    known, tensors = spec.known_class and spec.total_known, bool(checkpoint.weights and checkpoint.weights.tensors)
+    if not known or not (spec.quantization or tensors):
+        return None, "its class, or what stands beside it, is not known" if spec.quantization else None
+    from roofcast.modelspec.implied import implied_bytes, plain_bytes  # noqa: PLC0415 - few models are quantised
     from roofcast.modelspec.quantization import read_packing  # noqa: PLC0415 - likewise
 
+    if spec.quantization is None:
+        return plain_bytes(spec), None
     try:
         packing = read_packing(checkpoint.config, len(spec.layers))
         return (implied_bytes(spec, packing), None) if packing else (None, None)

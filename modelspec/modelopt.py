@@ -55,14 +55,10 @@ def read_modelopt(found: Stated) -> Packing:
     spared = rules((found.names(*EXCLUDED), None))
     if name == MIXED or (name is None and found.block.get("quantized_layers")):
         return Packing(MIXED, (*spared, *requantised(found)), None, LINEAR)
-    said = ()
-    if not spared:
-        said = (
-            f"{found.key} lists no modules that it leaves out: all linear layers but head and routers taken as {name}",
-        )
+    text = f"{found.key} lists no modules that it leaves out: all linear layers but head and routers taken as {name}"
     return Packing(
         str(name), spared, _algorithm(found, name, found.block), LINEAR,
-        spares_towers=found.spares_towers(*EXCLUDED), assumptions=said,
+        spares_towers=found.spares_towers(*EXCLUDED), assumptions=() if spared else (text,),
     )  # fmt: skip
 
 

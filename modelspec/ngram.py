@@ -122,8 +122,8 @@ def remembering(config: Config, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
     )
 
 
-def ngram_tables(config: Config) -> int:
-    """Embeddings of hashed n-grams: in each layer that has them the rows of all heads, padded, times w / heads. [parameter]
+def ngram_tables(config: Config) -> tuple[Matrix, ...]:
+    """Embeddings of hashed n-grams: in each layer that has them the rows of all heads, padded, times w / heads.
 
     Every head of every layer has a number of rows of its own: the next prime from ngram_vocab_size_base on.
 
@@ -132,14 +132,15 @@ def ngram_tables(config: Config) -> int:
     """
     layers, heads = len(_layers(config)), _heads(config)
     if not layers:
-        return 0
+        return ()
     if layers * heads > LARGEST:
         msg = f"{layers} layers with {heads} n-gram heads each are more than {LARGEST} tables"
         raise MalformedModelError(msg)
     primes = _primes(config.size("ngram_vocab_size_base"))
     padded_to = config.size("make_ngram_vocab_size_divisible_by")
     rows = (sum(next(primes) for _ in range(heads)) for _ in range(layers))
-    return sum(-(-count // padded_to) * padded_to for count in rows) * (_width(config) // heads)
+    padded = sum(-(-count // padded_to) * padded_to for count in rows)
+    return (Matrix("ple.ple_embedding.ngram_embedding", padded, _width(config) // heads, linear=False),)
 
 
 def _layers(config: Config) -> frozenset[int]:

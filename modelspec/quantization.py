@@ -164,8 +164,8 @@ class Stated:
         Raises:
             MalformedModelError: it is no list of names.
         """
-        listed = next((self.block[key] for key in keys if self.block.get(key)), [])
         key = next((key for key in keys if self.block.get(key)), keys[0])
+        listed: object = self.block.get(key) or []
         if isinstance(listed, str):
             listed = [listed]
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):

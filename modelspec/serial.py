@@ -16,6 +16,7 @@ from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.kinds import KINDS
 from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.linear import LinearFeedForward
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.shared import SharedFeedForward
 from roofcast.modelspec.spec import ModelSpec
 from roofcast.modelspec.state import CACHE, FP32, MODEL
@@ -44,7 +45,7 @@ MIXERS: Final[dict[str, type]] = {name: kind.cls for name, kind in KINDS.items()
 OPEN: Final[dict[type, Mapping[str, type]]] = {Attention: MIXERS, FeedForward: FEED_FORWARDS}
 NAME_OF: Final = {cls: name for names in OPEN.values() for name, cls in reversed(list(names.items()))}
 SCALARS: Final[dict[type, str]] = {int: "a whole number from 0", str: "a string", bool: "true or false"}
-_TYPES: Final = {cls.__name__: cls for cls in (*OPEN, *NAME_OF, Indexer, Layer, Tower)}
+_TYPES: Final = {cls.__name__: cls for cls in (*OPEN, *NAME_OF, Indexer, Layer, Matrix, Tower)}
 
 
 def spec_to_json(spec: ModelSpec) -> dict[str, Any]:

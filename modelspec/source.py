@@ -26,9 +26,9 @@ _REPO_ID: Final = r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}"
 _REVISION: Final = r"(?!.*\.\.)[\w][\w./+@-]{0,254}"
 # org/name:Q4_K_M and org/name/folder/file.gguf
 _GGUF: Final = (
-    r"(?P<repo>[^/:]+/[^/:]+)(?::(?P<tag>[\w.+-]{1,64})|/(?P<file>(?!/|.*(?:^|/)\.\.?/|.*//)[^\\]+\.(?i:gguf)))"
+    r"(?P<repo>[^/:]+/[^/:]+)"
+    r"(?::(?P<tag>[\w.+-]{1,64})|/(?P<file>(?:(?!\.\.?/)[^/\\]{1,255}/){0,16}[^/\\]{1,250}\.(?i:gguf)))"
 )
-_SPLIT: Final = r"-\d{1,9}-of-\d{1,9}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,11 @@ def _from_path(path: Path, model: str, progress: Progress | None) -> Checkpoint:
 def _from_gguf(path: Path, model: str, progress: Progress | None) -> Checkpoint:
     """Return the model of a .gguf file, or of a folder that has no config.json but such files."""
     from roofcast.modelspec.gguf_files import read_local  # noqa: PLC0415  likewise
+    from roofcast.modelspec.gguf_tags import stem_of  # noqa: PLC0415  likewise
 
     metadata, weights, files = read_local(path, model, progress)
     is_folder = path.is_dir()
-    name = path.resolve().name if is_folder else re.sub(_SPLIT, "", path.stem)
+    name = path.resolve().name if is_folder else stem_of(path.name)
     beside = [file.name for file in path.glob("*mmproj*.gguf")] if is_folder else []
     source = f"folder {model}, {_shown(files)}{_left_out(beside)}" if is_folder else f"file {model}"
     return Checkpoint(name or model, _config_of(metadata, weights, model), weights, None, source)

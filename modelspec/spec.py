@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.modelspec.attention import Attention
+    from roofcast.modelspec.matrix import Matrix
     from roofcast.modelspec.nested import TextModel
     from roofcast.modelspec.state import Kept
 
@@ -39,9 +40,11 @@ class ModelSpec:
         tied: whether input and output embedding are one tensor.
         position_parameters: of a learned position table.
         table_parameters: of further tables that tokens look up in: per-layer embeddings, spare rows.
+        tables: these tables, as far as they have names.
         head_bias_parameters: of a bias on the head.
         other_norm_parameters: of norms outside the layers.
         other_parameters: of what belongs to no other component.
+        other_matrices: those among these, outside the layers.
         max_context: tokens the config allows; None where it does not say. [token]
         dtype: the stored format that the config states; None where it states none.
         quantization: the method that the config names, None where weights are stored plainly.
@@ -75,6 +78,8 @@ class ModelSpec:
     unknown_towers: str = ""
     uncounted: tuple[str, ...] = ()
     table_parameters: int = 0
+    tables: tuple[Matrix, ...] = ()
+    other_matrices: tuple[Matrix, ...] = ()
     draft: tuple[Layer, ...] = ()
     draft_parameters: int = 0
     drafting: bool = False
@@ -243,7 +248,6 @@ def build_spec(
     draft, draft_parameters, undrafted = _draft(config, layers)
     final = family.final_norm and config.flag("do_layer_norm_before", default=True)
     towers, unknown = _towers(raw, text, config)
-    extra, tables = _extra(config)
     return ModelSpec(
         model_type=text.outer or config.model_type,
         known_class=config.known,
@@ -252,10 +256,9 @@ def build_spec(
         vocab=vocab,
         tied=_tied(config),
         position_parameters=0 if family.positions is None else (config.size("context") + family.positions) * hidden,
-        table_parameters=tables,
         head_bias_parameters=vocab * config.trait(family.head_bias),
         other_norm_parameters=(final + family.embedding_norm) * norm,
-        other_parameters=extra,
+        **_extra(config),
         max_context=config.optional_size("context"),
         dtype=config.dtype(),
         quantization=_quantization(text.raw),
@@ -290,10 +293,10 @@ def _draft(config: Config, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...]
     return (*read_draft(config, layers), 0)
 
 
-def _extra(config: Config) -> tuple[int, int]:
-    """Weights that no trait of the class tells: outside the layers, and of tables beside the embedding."""
+def _extra(config: Config) -> dict[str, Any]:
+    """The fields of weights that no trait of the class tells: outside the layers, and of tables beside the embedding."""
     if not config.family.extras:
-        return 0, 0
+        return {"other_parameters": 0}
     from roofcast.modelspec.extras import model_extra  # noqa: PLC0415 - few classes have any
 
     return model_extra(config)

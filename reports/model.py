@@ -60,11 +60,12 @@ def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
 
 
 def _stored(parts: Sequence[StoredComponent], implied: Mapping[str, float] | None) -> Table:
-    """What the files hold by component, beside what the config implies where it tells."""
+    """What the files hold by component, beside what the config implies where it tells more than the files."""
     held = {part.component: part for part in parts}
     total = sum(part.bytes for part in parts)
     sizes = {**dict.fromkeys(implied or (), 0), **{name: part.bytes for name, part in held.items()}}
-    told = {} if implied is None else {**implied, "all": sum(implied.values())}
+    same = implied is None or implied == {name: part.bytes for name, part in held.items()}
+    told = {} if same or implied is None else {**implied, "all": sum(implied.values())}
     rows = [
         (
             name.replace("_", "-"),

@@ -158,7 +158,8 @@ def test_numbers_of_headers_are_said_to_be() -> None:
     assert row.parameters_in_files == TINY_PARAMETERS
     assert row.provenance["weight_bytes"] == row.provenance["parameters_in_files"] == "header"
     assert row.provenance["parameters"] == "config"
-    assert said.warnings == ()
+    assert [line.split(":")[1].strip() for line in said.warnings] == ["embedding", "attention", "feed forward"]
+    assert "the files hold 25.6 kB, the config implies 12.8 kB" in said.warnings[0]  # fp32 where it says bf16
 
 
 def test_a_requested_format_counts_every_parameter() -> None:
@@ -208,7 +209,8 @@ def test_files_that_contradict_the_config_are_warned_of() -> None:
     held = tuple(Tensor(n, d, tuple(s)) for n, (d, s) in decoder_tensors(TINY | {"intermediate_size": 97}).items())
     _, said = kv_model(loaded(TINY, files=collect({"x": held}, "x")), weights=None, kv=BF16, contexts=None)
 
-    [warning] = said.warnings
+    warning, component = said.warnings
+    assert "feed forward: the files hold" in component
     assert f"{TINY_PARAMETERS:,}" in warning
     assert f"{TINY_PARAMETERS + 2 * 3 * 64:,}" in warning
 

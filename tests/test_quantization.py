@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UndeterminedModelError
 from roofcast.modelspec.implied import Implied, implied_bytes
-from roofcast.modelspec.known import find_known
+from roofcast.modelspec.known import find_known, known_names
 from roofcast.modelspec.quantization import read_packing
 from roofcast.modelspec.spec import build_spec
+from roofcast.modelspec.weights import DTYPE_BITS
 from tests.model_configs import is_one_line
 
 if TYPE_CHECKING:
@@ -119,6 +121,33 @@ def test_fp8_blocks_of_deepseek() -> None:
     assert found.components["scales"] == 4 * scales
 
 
+PUBLISHED: Final = [
+    name for name in known_names() if (known := find_known(name)) and known.files and build_spec(known.config).quantization
+]  # fmt: skip
+# tables that the files hold once more, for multi-token prediction: embedding and head
+COPIED: Final = {"deepseek-v3": 2, "deepseek-r1": 2, "deepseek-v3.2": 2}
+# beyond the decoder's quantised and plain weights: draft layers whose files are not published
+UNDRAFTED: Final = ("minimax-m2", "minimax-m2.5", "minimax-m2.7")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_headers(name: str) -> None:
+    """What the config implies is what the headers of the published files hold, to 0.1 %.
+
+    The rest is in what no config says: Qwen keeps the scales of FP8 blocks in bf16, MiniMax routers in fp32.
+    """
+    known = find_known(name)
+    assert known is not None
+    assert known.files is not None
+    spec = build_spec(known.config)
+    packing = read_packing(known.config, len(spec.layers))
+    assert packing is not None
+    drafted = replace(spec, drafting=bool(spec.draft) and name not in UNDRAFTED)
+    copies = COPIED.get(name, 0) * 2 * spec.vocab * spec.hidden
+    held = sum(count * DTYPE_BITS[dtype] // 8 for dtype, count in known.files.items())
+    assert implied_bytes(drafted, packing).total + copies == pytest.approx(held, rel=1e-3)
+
+
 def test_mxfp4_is_of_experts_alone() -> None:
     """gpt-oss-20b: 4 bits and a byte for 32 of the experts, so 0.53125 B; what else its files hold is bf16."""
     packed = 24 * 32 * (5760 * 2880 + 2880 * 2880)
@@ -149,7 +178,9 @@ def test_experts_outside_quantization_config() -> None:
 
 def test_mixed_precision() -> None:
     """Modules named one by one have each their own format; what neither list names is plain."""
-    layers = {f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in range(32) for x in "qkvo"}
+    layers: dict[str, dict[str, object]] = {
+        f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in range(32) for x in "qkvo"
+    }
     layers |= {
         f"model.layers.{i}.mlp.{x}_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16}
         for i in range(32)
