@@ -180,26 +180,26 @@ def describe(
 def _facts(model: Model, weights: Requested | None) -> list[Fact]:
     spec = model.spec
     parameters, weight = model.parameters, model.weight_bytes(weights)
-    counted, held = parameters.value, model.parameters_in_files
+    counted, held, facts = parameters.value, model.parameters_in_files, model.facts
     rows: list[tuple[str, str | float | bool | None, str | None]] = [
-        ("model_type", spec.model_type or None, "config"),
-        ("attention", spec.attention_label, "config"),
-        ("layers", len(spec.layers), "config"),
-        ("hidden_size", spec.hidden, "config"),
-        ("vocab_size", spec.vocab, "config"),
-        ("tied_embeddings", spec.tied, "config"),
-        ("max_context", spec.max_context, "config"),
-        ("stated_dtype", spec.dtype, "config"),
-        ("quantization", spec.quantization, "config"),
-        ("towers", _towers(spec), "config"),
-        ("multi_token_prediction_layers", spec.mtp_layers, "config"),
-        ("multi_token_prediction_parameters", spec.draft_parameters if spec.draft else None, "config"),
-        ("cache_as_gqa_groups", gqa_groups(spec), "config"),
+        ("model_type", spec.model_type or None, facts),
+        ("attention", spec.attention_label, facts),
+        ("layers", len(spec.layers), facts),
+        ("hidden_size", spec.hidden, facts),
+        ("vocab_size", spec.vocab, facts),
+        ("tied_embeddings", spec.tied, facts),
+        ("max_context", spec.max_context, facts),
+        ("stated_dtype", spec.dtype, facts),
+        ("quantization", spec.quantization, facts),
+        ("towers", _towers(spec), facts),
+        ("multi_token_prediction_layers", spec.mtp_layers, facts),
+        ("multi_token_prediction_parameters", spec.draft_parameters if spec.draft else None, facts),
+        ("cache_as_gqa_groups", gqa_groups(spec), facts),
         ("parameters", counted, parameters.provenance),
         ("active_parameters", model.active_parameters, parameters.provenance),
-        ("active_non_embedding_parameters", None if spec.uncounted else spec.non_embedding_parameters, "config"),
+        ("active_non_embedding_parameters", None if spec.uncounted else spec.non_embedding_parameters, facts),
         ("parameters_in_files", held, "header"),
-        ("keys_not_read", listed(spec.unread) if spec.unread else None, "config"),
+        ("keys_not_read", listed(spec.unread) if spec.unread else None, facts),
         ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),
     ]
     known = [row for row in rows if row[0] not in OF_SOME or row[1] is not None]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import whole
+from roofcast.calculators.stored import stored_by_component
 from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.ffn import MoeFeedForward
 from roofcast.modelspec.formats import FORMATS, Format
@@ -85,6 +86,9 @@ def _stored(model: Model, weights: Requested | None) -> tuple[str, float] | None
         held = sum(part.elements for part in parts)
         most = max(parts, key=lambda part: part.elements)
         return most.stored, sum(p.bytes + p.beside for p in parts) / held
+    read = next((part for part in stored_by_component(model) or () if part.component == "experts"), None)
+    if read and spec.quantization is None:
+        return next(iter(read.elements)).lower(), read.bytes / spec.components["experts"]
     stored = FORMATS[spec.dtype] if spec.quantization is None and spec.dtype else None
     return (stored.name, stored.bytes_per_element) if stored else None
 

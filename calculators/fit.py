@@ -176,7 +176,7 @@ def fit(
         non_embedding_parameters=spec.non_embedding_parameters,
         crossover_tokens=crossover_tokens(spec),
         requirements=[],
-        provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": "config"},
+        provenance={"memory": "datasheet", "weight_bytes": str(weight.provenance), "architecture": model.facts},
     )
     beside = remarks(warnings=[_encoder_left_out(model)])
     return result, model_remarks(model, weights, contexts) + _shard_remarks(model, machine) + beside

@@ -138,7 +138,7 @@ def kv_model(
     lead = spec.lead_mixer
     answered = contexts_of(model, contexts)
     provenance = {
-        "architecture": "config",
+        "architecture": model.facts,
         "parameters": parameters.provenance,
         "parameters_in_files": None if model.parameters_in_files is None else "header",
         "weight_bytes": weight.provenance,

@@ -149,7 +149,9 @@ class MoeFeedForward:
         made.append(Matrix("mlp.shared_expert_gate", int(self.shared_gate), hidden, linear=False))
         if self.outer:
             narrow = self.expert.hidden
-            made.append(Matrix("mlp.fc1_latent_proj", narrow, hidden, linear=False))  # published ones are left as they are
+            made.append(
+                Matrix("mlp.fc1_latent_proj", narrow, hidden, linear=False)
+            )  # published ones are left as they are
             made.append(Matrix("mlp.fc2_latent_proj", hidden, narrow, linear=False))
         return tuple(matrix for matrix in made if matrix.elements)
 

@@ -232,9 +232,9 @@ def _unused(spec: ModelSpec) -> Iterator[GgufTensor]:
         for mixer in layer.mixers:
             if not isinstance(mixer, GroupedAttention) or mixer.stores:
                 continue
-            read = {matrix.name for matrix in mixer.matrices(spec.hidden)}
-            held = (matrix for matrix in replace(mixer, stores=True).matrices(spec.hidden) if matrix.name not in read)
-            for matrix in held:
+            read = {matrix.name for matrix in mixer.matrices(spec.hidden) if matrix.elements}
+            held = replace(mixer, stores=True).matrices(spec.hidden)
+            for matrix in (matrix for matrix in held if matrix.elements and matrix.name not in read):
                 yield GgufTensor(ATTENTION, number, NAMES[matrix.name], matrix.rows, matrix.columns, used=False)
 
 

@@ -58,6 +58,7 @@ class Model:
         encoder_tokens: tokens asked for of an encoder or of images; None where none were.
         implied: bytes that the config implies of quantised weights, and of others where tensors are at hand.
         implied_problem: why quantised ones cannot be told; None where they can.
+        facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
         kv_hint: format that the checkpoint asks for its cache, and the key that says so; None where it asks for none.
     """
 
@@ -73,6 +74,7 @@ class Model:
     implied: Implied | None = None
     implied_problem: str | None = None
     kv_hint: tuple[str, str] | None = None
+    facts: str = "config"
 
     @property
     def parameters(self) -> Amount:
@@ -81,7 +83,7 @@ class Model:
         Those of the files where the class is not known, or what stands beside its text model is not.
         """
         if self.spec.known_class and self.spec.total_known:
-            return Amount(self.spec.parameters, "config", warning=self._difference())
+            return Amount(self.spec.parameters, self.facts, warning=self._difference())
         held = self.parameters_in_files if self.spec.drafting else self.decoder_in_files
         provenance = "header" if held else None
         if self.spec.known_class:
@@ -134,14 +136,14 @@ class Model:
         if not self.spec.total_known:
             return Amount(None, None, warning=self._unknown_weights())
         if self.implied is not None:
-            return Amount(self.implied.total, "config", warning=self._mtp_warning())
+            return Amount(self.implied.total, self.facts, warning=self._mtp_warning())
         if self.spec.quantization is not None:
             text = f"the bytes of its {self.spec.quantization} weights cannot be told: {self.implied_problem}"
             return Amount(None, None, warning=f"{self.name}: {text}; --weights FORMAT asks for another format")
         stored = FORMATS[self.spec.dtype] if self.spec.dtype else ASSUMED_DTYPE
         value = self.spec.parameters * stored.bytes_per_element
         if self.spec.dtype:
-            return Amount(value, "config", warning=self._mtp_warning())
+            return Amount(value, self.facts, warning=self._mtp_warning())
         assumption = f"{self.name}: its config states no torch_dtype; weights taken as {stored.name}"
         return Amount(value, "assumed", assumption=assumption, warning=self._mtp_warning())
 
@@ -157,7 +159,7 @@ class Model:
                 "packed weight files hide how many parameters they hold; ask for the bytes as stored, without --weights"
             )
             return Amount(None, None, warning=f"{self.name}: {text}")
-        return Amount(parameters * requested.bytes_per_element, "config", warning=self._mtp_warning())
+        return Amount(parameters * requested.bytes_per_element, self.facts, warning=self._mtp_warning())
 
     def _mixed_bytes(self, mix: Mix) -> Amount:
         """Bytes of a file that llama-quantize makes, where the architecture is known to the last matrix."""
@@ -172,7 +174,7 @@ class Model:
             return Amount(None, None, warning=f"{self.name}: {error}")
         said = "; ".join(made.assumptions)
         assumption = f"{self.name}: {said}" if said else None
-        return Amount(made.total, "config", assumption=assumption, warning=self._mtp_warning(told=False))
+        return Amount(made.total, self.facts, assumption=assumption, warning=self._mtp_warning(told=False))
 
     def _scales_warning(self) -> str | None:
         """The Hub's summary does not tell quantisation scales from parameters."""
@@ -209,7 +211,7 @@ class Model:
             return None
         return (
             f"{self.name}: the weight files hold {held:,} parameters{self._of_what()}, the architecture counts "
-            f"{counted:,}; one of the two is not what config.json says"
+            f"{counted:,}; one of the two is not what {'its metadata' if self.facts == 'header' else 'config.json'} says"
         )
 
     def _of_what(self) -> str:
@@ -258,6 +260,7 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         implied=implied,
         implied_problem=problem,
         kv_hint=_kv_hint(spec, checkpoint),
+        facts=checkpoint.facts,
     )
 
 

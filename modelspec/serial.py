@@ -190,6 +190,11 @@ def _check_sense(spec: ModelSpec) -> None:
     if not 0 <= active <= parameters or min(counts, default=0) < 0:
         msg = f"its layers count {active} active of {parameters} parameters, or state below 0, which no model does"
         raise MalformedModelError(msg)
+    held = [(layer.other_matrices, layer.other_parameters) for layer in spec.layer_counts]
+    held += [(spec.other_matrices, spec.other_parameters), (spec.tables, spec.table_parameters)]
+    if any(sum(matrix.elements for matrix in matrices) > whole for matrices, whole in held):
+        msg = "its other_matrices or tables hold more than other_parameters and table_parameters say"
+        raise MalformedModelError(msg)
     strange = sorted({part.format for part in parts} - {CACHE, MODEL, FP32})
     if strange:
         msg = f"state has format {listed(strange)}; known: {CACHE}, {MODEL}, {FP32}"

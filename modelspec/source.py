@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from roofcast.modelspec.weights import WeightFiles
 
 CONFIG: Final = "config.json"
+HEADER: Final = "header"
+MAGIC: Final = b"GGUF"
 _REPO_ID: Final = r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}"
 _REVISION: Final = r"(?!.*\.\.)[\w][\w./+@-]{0,254}"
 # org/name:Q4_K_M and org/name/folder/file.gguf
@@ -42,6 +44,7 @@ class Checkpoint:
         weights_problem: why the weights are none, or only a summary, although there are files; None otherwise.
         source: where it was found, in words.
         scales: elements of the weight files that are quantisation scales; known of the catalogue only.
+        facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Checkpoint:
     weights_problem: str | None
     source: str
     scales: int = 0
+    facts: str = "config"
 
 
 def resolve(
@@ -141,7 +145,7 @@ def _from_path(path: Path, model: str, progress: Progress | None) -> Checkpoint:
         found = read_config(config, f"{model}/{CONFIG}")
         weights, problem = read_weights(path, model, progress)
         return Checkpoint(path.resolve().name or model, found, weights, problem, f"folder {model}")
-    if path.suffix.lower() == ".gguf":
+    if path.suffix.lower() == ".gguf" or _starts_as_gguf(path):
         return _from_gguf(path, model, progress)
     if path.suffix.lower() != ".json":
         msg = (
@@ -150,6 +154,17 @@ def _from_path(path: Path, model: str, progress: Progress | None) -> Checkpoint:
         raise MalformedModelError(msg)
     name = path.resolve().parent.name if path.name == CONFIG else path.stem
     return Checkpoint(name or model, read_config(path, model), None, None, f"file {model}")
+
+
+def _starts_as_gguf(path: Path) -> bool:
+    """Whether a file that is named otherwise is one all the same, as Ollama keeps them."""
+    try:
+        if path.suffix.lower() == ".json" or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def _from_gguf(path: Path, model: str, progress: Progress | None) -> Checkpoint:
@@ -162,7 +177,7 @@ def _from_gguf(path: Path, model: str, progress: Progress | None) -> Checkpoint:
     name = path.resolve().name if is_folder else stem_of(path.name)
     beside = [file.name for file in path.glob("*mmproj*.gguf")] if is_folder else []
     source = f"folder {model}, {_shown(files)}{_left_out(beside)}" if is_folder else f"file {model}"
-    return Checkpoint(name or model, _config_of(metadata, weights, model), weights, None, source)
+    return Checkpoint(name or model, _config_of(metadata, weights, model), weights, None, source, facts=HEADER)
 
 
 def _from_gguf_repo(
@@ -173,7 +188,7 @@ def _from_gguf_repo(
     found = read_gguf_repo(_client(), asked, revision, offline=offline, progress=progress)
     config = _config_of(found.metadata, found.weights, model)
     source = f"Hub {asked.repo}@{found.commit}, {_shown(found.files)}{_left_out(found.beside)}"
-    return Checkpoint(model, config, found.weights, None, source)
+    return Checkpoint(model, config, found.weights, None, source, facts=HEADER)
 
 
 def _config_of(metadata: Mapping[str, Any], weights: WeightFiles, model: str) -> dict[str, Any]:

@@ -314,3 +314,67 @@ def test_experts_where_the_class_cannot_have_them() -> None:
     assert isinstance(error, UnknownArchitectureError)
     assert "16 of 32 layers" in str(error)
     assert isinstance(refusal({**MIXTRAL, "llama.expert_used_count": 9}), MalformedModelError)
+
+
+def caps(stated: dict[str, Any]) -> list[int | None]:
+    """Return the bound of every layer's cache, in order of layers."""
+    return [part.cap for layer in spec_of(stated, ()).layers for part in layer.state]
+
+
+def windowed(arch: str, **facts: Any) -> dict[str, Any]:
+    """Return metadata of eight small layers."""
+    return metadata(
+        arch, block_count=8, context_length=8192, embedding_length=64, feed_forward_length=96, attention__head_count=4,
+        attention__head_count_kv=2, attention__key_length=16, attention__value_length=16, vocab_size=500, **facts,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stated", "bounds"),
+    [
+        (windowed("gemma2"), [4096, None] * 4),  # files of June 2024 do not state it
+        (windowed("gemma2", attention__sliding_window=512), [512, None] * 4),
+        (windowed("gemma3", attention__sliding_window=512), [512] * 5 + [None] + [512] * 2),
+        (windowed("gemma3", attention__sliding_window=512, attention__sliding_window_pattern=4), ([512] * 3 + [None]) * 2),
+        (windowed("gemma3"), [None] * 8),
+        (windowed("exaone4"), [None] * 8),
+        (windowed("exaone4", attention__sliding_window=512), ([512] * 3 + [None]) * 2),
+        (windowed("cohere2", attention__sliding_window=512), ([512] * 3 + [None]) * 2),
+        (windowed("olmo2"), [None] * 8),
+        (windowed("olmo2", attention__sliding_window=512, attention__sliding_window_pattern=(True, False) * 4), [512, None] * 4),
+        (windowed("phi3", attention__sliding_window=0), [None] * 8),
+        (windowed("phi3", attention__sliding_window=512), [512] * 8),
+        (windowed("llama4", expert_count=4, expert_used_count=1, expert_feed_forward_length=96), [None] * 8),
+    ],
+)  # fmt: skip
+def test_which_layers_slide(stated: dict[str, Any], bounds: list[int | None]) -> None:
+    """Layers slide as the file lists, as its number says, or as llama.cpp's code fixes for the architecture."""
+    assert caps(stated) == bounds
+
+
+def test_chunks_of_llama_4() -> None:
+    """Llama 4 attends in chunks of 8192 in all but every fourth layer, unless a window of 0 switches them off."""
+    scout = windowed("llama4", expert_count=4, expert_used_count=1, expert_feed_forward_length=48)
+    scout["llama4.context_length"] = 2**20
+    assert caps(scout) == ([8192] * 3 + [None]) * 2
+    assert caps({**scout, "llama4.attention.sliding_window": 0}) == [None] * 8
+    alternating = {**scout, "llama4.interleave_moe_layer_step": 2}
+    widths = [feed.label for layer in spec_of(alternating, ()).layers for feed in layer.feed_forwards][:2]
+    assert widths == ["dense 96", "MoE 1 of 4 x 48 + shared 48"]
+
+
+def test_heads_of_their_own_in_sliding_layers() -> None:
+    """Step 3.5: arrays of heads that differ between sliding and full layers; its draft layer is the last block."""
+    slides = (False, True, True, True)
+    stated = metadata(
+        "step35", block_count=5, nextn_predict_layers=1, context_length=8192, embedding_length=64, vocab_size=500,
+        feed_forward_length=96, attention__head_count=(4, 6, 6, 6, 6), attention__head_count_kv=(2, 3, 3, 3, 3),
+        attention__key_length=16, attention__value_length=16, attention__sliding_window=512,
+        attention__sliding_window_pattern=(*slides, True), expert_count=8, expert_used_count=2,
+        expert_feed_forward_length=32, expert_shared_feed_forward_length=32, leading_dense_block_count=1,
+    )  # fmt: skip
+    spec = spec_of(stated, ())
+    assert [(part.heads, part.cap) for layer in spec.layers for part in layer.state] == [(2, None), *[(3, 512)] * 3]
+    assert [layer.mixers[0].query_heads for layer in spec.layers] == [4, 6, 6, 6]
+    assert [layer.feed_forwards[0].label.split()[0] for layer in spec.layers] == ["dense", "MoE", "MoE", "MoE"]
+    assert spec.mtp_layers == 1

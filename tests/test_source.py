@@ -122,6 +122,7 @@ def _link(here: Path) -> None:
         pytest.param({"config.json": b""}, "x/config.json", MalformedModelError, "it is empty", id="empty file"),
         pytest.param({"m.gguf": b"GGUF"}, "x/m.gguf", MalformedModelError, "x/m.gguf: cut short: 4", id="GGUF file"),
         pytest.param({"m.gguf": b"GGUF"}, "x", MalformedModelError, "x: m.gguf: cut short: 4", id="GGUF folder"),
+        pytest.param({"sha256-0a": b"GGUF"}, "x/sha256-0a", MalformedModelError, "x/sha256-0a: cut short: 4", id="GGUF by content"),
         pytest.param({"a.gguf": b"", "b.gguf": b""}, "x", UndeterminedModelError, "one of a.gguf, b.gguf", id="GGUFs"),
         pytest.param(None, "m.gguf", UndeterminedModelError, "org/name/FILE.gguf or org/name:TAG", id="no GGUF file"),
         pytest.param(None, "x/m.gguf", UndeterminedModelError, "org/name/FILE.gguf", id="no GGUF file in a folder"),

@@ -247,21 +247,40 @@ FEED_FORWARD_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
 }
 FEED_FORWARD: Final[SearchStrategy[FeedForward]] = st.one_of(*FEED_FORWARD_KINDS.values())
 
+# matrices that a class's extras name
+NAMED: Final[SearchStrategy[tuple[Matrix, ...]]] = st.lists(
+    st.builds(Matrix, st.sampled_from(("altup.modality_router", "per_layer_projection")), SIZES, SIZES, linear=st.booleans()),
+    max_size=2,
+).map(tuple)
+
+
+def held(matrices: tuple[Matrix, ...]) -> int:
+    """Return the parameters of matrices."""
+    return sum(matrix.elements for matrix in matrices)
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    """A layer of any kinds; what belongs to none of them is at least its matrices."""
+    others = draw(NAMED)
+    return Layer(
+        mixers=tuple(draw(st.lists(ATTENTION, max_size=2))),
+        feed_forwards=tuple(draw(st.lists(FEED_FORWARD, max_size=2))),
+        norm_parameters=draw(WEIGHTS),
+        other_parameters=held(others) + draw(WEIGHTS),
+        other_matrices=others,
+        passes=draw(FEW),
+    )
+
+
 TOWERS: Final = ("vision", "vision projector", "audio", "audio projector", "talker", "encoder")
-LAYERS: Final = st.builds(
-    Layer,
-    mixers=st.lists(ATTENTION, max_size=2).map(tuple),
-    feed_forwards=st.lists(FEED_FORWARD, max_size=2).map(tuple),
-    norm_parameters=WEIGHTS,
-    other_parameters=WEIGHTS,
-    passes=FEW,
-)
 
 
 @st.composite
 def specs(draw: st.DrawFn) -> ModelSpec:
     """A whole model: any mixture of layers, some of them again and again, with towers and layers of prediction."""
-    kinds = draw(st.lists(LAYERS, min_size=1, max_size=3))
+    kinds = draw(st.lists(layers(), min_size=1, max_size=3))
+    others, tables = draw(NAMED), draw(NAMED)
     towers = draw(st.lists(st.sampled_from(TOWERS), unique=True, max_size=2))
     draft = draw(st.lists(st.sampled_from(kinds), max_size=2))
     return ModelSpec(
@@ -274,13 +293,15 @@ def specs(draw: st.DrawFn) -> ModelSpec:
         position_parameters=draw(WEIGHTS),
         head_bias_parameters=draw(WEIGHTS),
         other_norm_parameters=draw(WEIGHTS),
-        other_parameters=draw(WEIGHTS),
+        other_parameters=held(others) + draw(WEIGHTS),
+        other_matrices=others,
         max_context=draw(st.none() | SIZES),
         dtype=draw(st.sampled_from((None, "bf16", "fp32"))),
         quantization=draw(st.none() | st.text(max_size=5)),
         towers=tuple(Tower(name, draw(WEIGHTS)) for name in towers),
         unknown_towers=draw(st.text(max_size=3)),
-        table_parameters=draw(WEIGHTS),
+        table_parameters=held(tables) + draw(WEIGHTS),
+        tables=tables,
         draft=tuple(draft),
         draft_parameters=sum(map(_size, draft)),
         drafting=draw(st.booleans()),
