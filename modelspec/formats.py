@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,12 @@ def find_format(name: str) -> Format:
     key = name.strip().lower()
     if key in FORMATS:
         return FORMATS[key]
-    near = nearest(key, FORMATS)
+    raise no_such(name, FORMATS)
+
+
+def no_such(name: str, known: Iterable[str]) -> UnknownFormatError:
+    """The error for a name that is not known, with those that are and the nearest of them."""
+    names = tuple(known)
+    near = nearest(name.strip().lower(), names)
     hint = f"nearest: {', '.join(near)}; " if near else ""
-    raise UnknownFormatError(f"no format {name!r}; {hint}known: {', '.join(FORMATS)}")
+    return UnknownFormatError(f"no format {name!r}; {hint}known: {', '.join(names)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import UndeterminedModelError
-from roofcast.modelspec.formats import UnknownFormatError
+from roofcast.modelspec.formats import no_such
 from roofcast.modelspec.ggml import BY_NAME
 from roofcast.modelspec.ggml_names import LAYER_TOKENS, OUTPUT, TOKENS, WHOLE_LATENT_CLASSES, gguf_tensors
 from roofcast.modelspec.ggml_rules import (
@@ -23,7 +23,6 @@ from roofcast.modelspec.ggml_rules import (
 )
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.matrix import EMBEDDING, inventory
-from roofcast.modelspec.nearest import nearest
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
@@ -126,9 +125,7 @@ def find_mix(name: str) -> Mix:
     key = name.strip().lower()
     if key in MIXES:
         return MIXES[key]
-    near = nearest(key, MIXES)
-    hint = f"nearest: {', '.join(near)}; " if near else ""
-    raise UnknownFormatError(f"no mix {name!r}; {hint}known: {', '.join(MIXES)}")
+    raise no_such(name, MIXES)
 
 
 def mix_of(name: str) -> Mix | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.formats import FORMATS, UnknownFormatError
-from roofcast.modelspec.nearest import nearest
+from roofcast.modelspec.formats import FORMATS, no_such
 
 if TYPE_CHECKING:
     from roofcast.modelspec.formats import Format
@@ -36,7 +35,4 @@ def find_requested(name: str) -> Requested:
     found = mix_of(key) or FORMATS.get(key)
     if found:
         return found
-    known = (*FORMATS, *(mix for mix in MIXES if mix not in FORMATS))
-    near = nearest(key, known)
-    hint = f"nearest: {', '.join(near)}; " if near else ""
-    raise UnknownFormatError(f"no format {name!r}; {hint}known: {', '.join(known)}")
+    raise no_such(name, (*FORMATS, *(mix for mix in MIXES if mix not in FORMATS)))

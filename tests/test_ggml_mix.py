@@ -353,7 +353,7 @@ def test_towers_are_a_file_of_their_own() -> None:
 
 @pytest.mark.parametrize("repo", ["deepseek-ai/DeepSeek-V4-Pro", "shrunk/t5"])
 def test_kinds_without_known_names_are_refused(repo: str) -> None:
-    """A model of which some tensor has no known name has no mix, and the message says which on one line."""
+    """A model of which some tensor has no known name has no format, and the message says which on one line."""
     spec = build_spec(published(repo), encoder_tokens=40)
 
     with pytest.raises(UndeterminedModelError, match=r"llama\.cpp calls .* of model_type '\w+'") as caught:
@@ -364,7 +364,7 @@ def test_kinds_without_known_names_are_refused(repo: str) -> None:
 def test_names_are_found_in_any_case_and_others_refused() -> None:
     """The nearest name is in the message."""
     assert find_mix(" Q4_K_M ") is MIXES["q4_k_m"]
-    with pytest.raises(UnknownFormatError, match="no mix 'q4_k_x'; nearest: q4_k_"):
+    with pytest.raises(UnknownFormatError, match="no format 'q4_k_x'; nearest: q4_k_"):
         find_mix("q4_k_x")
 
 

@@ -235,6 +235,14 @@ def test_fields_that_make_no_model_are_refused(name: str, changes: dict[str, Any
     assert refusal(broken)
 
 
+@pytest.mark.parametrize("field", ["tables", "other_matrices"])
+def test_matrices_beyond_what_they_are_part_of_are_refused(field: str) -> None:
+    """A document cannot name matrices of parameters that it does not count."""
+    matrix = {"name": "embed", "rows": 3, "columns": 2, "count": 1, "linear": False}
+
+    assert "hold more than" in refusal({**document(), field: [matrix]})
+
+
 def test_more_experts_at_work_than_there_are_are_refused() -> None:
     """Active parameters are among all parameters; no experts at all cannot be chosen from."""
     broken = document(QWEN_MOE)

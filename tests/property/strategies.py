@@ -18,6 +18,7 @@ from roofcast.modelspec.keys import INERT, UNDERSTOOD
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.layers import Layer
 from roofcast.modelspec.linear import LinearFeedForward, LinearMap
+from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.ngram import NgramMemory
 from roofcast.modelspec.recurrent import DELTA_INPUTS, GatedDeltaNet, KimiDelta, LightningAttention
 from roofcast.modelspec.relative import RelativeAttention
@@ -249,8 +250,7 @@ FEED_FORWARD: Final[SearchStrategy[FeedForward]] = st.one_of(*FEED_FORWARD_KINDS
 
 # matrices that a class's extras name
 NAMED: Final[SearchStrategy[tuple[Matrix, ...]]] = st.lists(
-    st.builds(Matrix, st.sampled_from(("altup.modality_router", "per_layer_projection")), SIZES, SIZES, linear=st.booleans()),
-    max_size=2,
+    st.builds(Matrix, st.sampled_from(("altup.router", "projection")), SIZES, SIZES, linear=st.booleans()), max_size=2
 ).map(tuple)
 
 
