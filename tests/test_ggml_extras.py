@@ -102,7 +102,7 @@ def test_keys_and_values_that_no_layer_reads_are_in_the_file(name: str, sliding:
     """Layers that read those of another have them all the same, 256 wide a head and 512; the answer says how many."""
     spec = text_of(name)
     made = mix_bytes(spec, "q4_k_m")
-    heads = spec.layers[0].mixers[0].kv_heads  # type: ignore[attr-defined]
+    heads = spec.layers[0].mixers[0].published_kv_heads or 0
     unread = 2 * heads * spec.hidden * (256 * sliding + 512 * full)
 
     assert sum(made.elements.values()) == spec.parameters + unread
@@ -118,7 +118,8 @@ def test_a_table_is_padded_to_the_vocabulary() -> None:
 
 def test_joint_projections_are_split() -> None:
     """Qwen3-Next: queries, keys and values, 8192 rows, and the gate, 4096; what makes beta and alpha stays one."""
-    first = {tensor.name: (tensor.rows, tensor.columns) for tensor in tensors_of("qwen3-next-80b-a3b") if tensor.layer == 0}
+    tensors = tensors_of("qwen3-next-80b-a3b")
+    first = {tensor.name: (tensor.rows, tensor.columns) for tensor in tensors if tensor.layer == 0}
 
     assert first["attn_qkv"] == (8192, 2048)
     assert first["attn_gate"] == (4096, 2048)

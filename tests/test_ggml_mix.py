@@ -353,7 +353,7 @@ def test_towers_are_a_file_of_their_own() -> None:
 
 @pytest.mark.parametrize("repo", ["deepseek-ai/DeepSeek-V4-Pro", "shrunk/t5"])
 def test_kinds_without_known_names_are_refused(repo: str) -> None:
-    """A model of which some tensor has no known name has no format, and the message says which on one line."""
+    """A model of which some tensor has no known name has no mix, and the message says which on one line."""
     spec = build_spec(published(repo), encoder_tokens=40)
 
     with pytest.raises(UndeterminedModelError, match=r"llama\.cpp calls .* of model_type '\w+'") as caught:

@@ -76,6 +76,12 @@ def test_no_matrix_is_empty(name: str) -> None:
     assert min(map(min, sizes)) > 0
 
 
+@pytest.mark.parametrize(("name", "left"), [("gemma-3n-e4b", 35 * 4 * 2048 + 256), ("gemma-4-e4b", 42 * 2560 + 256)])
+def test_of_inputs_a_layer_norms_are_left(name: str, left: int) -> None:
+    """Beside AltUp, LAuReL and the inputs' projections there are norms and a scale, and one norm outside the layers."""
+    assert inventory(known(name)).rest["other"] == left
+
+
 # --- by hand: matrices and, as the last number, what is left of the layer's attention
 
 

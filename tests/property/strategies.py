@@ -248,10 +248,7 @@ FEED_FORWARD_KINDS: Final[dict[str, SearchStrategy[Any]]] = {
 }
 FEED_FORWARD: Final[SearchStrategy[FeedForward]] = st.one_of(*FEED_FORWARD_KINDS.values())
 
-# matrices that a class's extras name
-NAMED: Final[SearchStrategy[tuple[Matrix, ...]]] = st.lists(
-    st.builds(Matrix, st.sampled_from(("altup.router", "projection")), SIZES, SIZES, linear=st.booleans()), max_size=2
-).map(tuple)
+NAMED: Final = st.lists(st.builds(Matrix, st.just("altup.router"), SIZES, SIZES), max_size=2).map(tuple)
 
 
 def held(matrices: tuple[Matrix, ...]) -> int:
@@ -263,14 +260,9 @@ def held(matrices: tuple[Matrix, ...]) -> int:
 def layers(draw: st.DrawFn) -> Layer:
     """A layer of any kinds; what belongs to none of them is at least its matrices."""
     others = draw(NAMED)
-    return Layer(
-        mixers=tuple(draw(st.lists(ATTENTION, max_size=2))),
-        feed_forwards=tuple(draw(st.lists(FEED_FORWARD, max_size=2))),
-        norm_parameters=draw(WEIGHTS),
-        other_parameters=held(others) + draw(WEIGHTS),
-        other_matrices=others,
-        passes=draw(FEW),
-    )
+    mixers = tuple(draw(st.lists(ATTENTION, max_size=2)))
+    feed_forwards = tuple(draw(st.lists(FEED_FORWARD, max_size=2)))
+    return Layer(mixers, feed_forwards, draw(WEIGHTS), held(others) + draw(WEIGHTS), others, draw(FEW))
 
 
 TOWERS: Final = ("vision", "vision projector", "audio", "audio projector", "talker", "encoder")
