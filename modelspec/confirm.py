@@ -27,6 +27,7 @@ _PROJECTION: Final = (
 )
 # the same in GGUF files, whose shapes count elements whatever their type; some models have the three in one matrix
 _GGUF_PROJECTION: Final = r"blk\.(?P<layer>\d{1,6})\.(?P<name>attn_k|attn_v|attn_qkv|attn_kv_a_mqa)\.weight"
+_GGUF_KEYS: Final = r"blk\.(?P<layer>\d{1,6})\.attn_[kv](?:_norm)?\.weight"
 _FUSED: Final = "qkv_proj"
 _GGUF_NAMES: Final = {"attn_k": "k_proj", "attn_v": "v_proj", "attn_qkv": _FUSED, "attn_kv_a_mqa": "kv_a_proj_with_mqa"}
 # modules beside a decoder, whose layers have numbers of their own
@@ -94,6 +95,17 @@ def _strange_part(tensor: str, layers: int) -> bool:
 def contradiction(spec: ModelSpec, files: WeightFiles) -> str | None:
     """What the tensors of a known class say against its config, None where they agree or do not tell."""
     return layers_beyond(spec, files) or next(_contradictions(spec, files, all_layers=False), None)
+
+
+def unread_elements(spec: ModelSpec, files: WeightFiles) -> int:
+    """Elements of keys and values in layers that read an earlier layer's: GGUF files of Gemma 3n and 4 hold them."""
+    readers = {
+        number
+        for number, layer in enumerate(spec.layers)
+        if layer.mixers and not any(getattr(mixer, "stores", True) for mixer in layer.mixers)
+    }
+    found = ((re.match(_GGUF_KEYS, tensor.name), tensor) for tensor in files.tensors) if readers else ()
+    return sum(tensor.elements for match, tensor in found if match and int(match["layer"]) in readers)
 
 
 def layers_beyond(spec: ModelSpec, files: WeightFiles) -> str | None:

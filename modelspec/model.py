@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.confirm import BESIDE, LAYER, confirm_attention, contradiction
+from roofcast.modelspec.confirm import BESIDE, LAYER, confirm_attention, contradiction, unread_elements
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.packed import Width, width_of
@@ -204,6 +204,7 @@ class Model:
         if held is None:
             return None
         counted = replace(self.spec, drafting=False).parameters
+        held -= unread_elements(self.spec, self.files) if self.files else 0
         head = self.spec.vocab * self.spec.hidden * self.spec.tied  # a tied head may be stored a second time
         routers = self.spec.router_bias_parameters  # files and reference differ on whether they are parameters
         padded = self.spec.vocab - (self.spec.head_rows or self.spec.vocab)  # rows of the head that are not loaded
