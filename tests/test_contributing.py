@@ -11,7 +11,10 @@ import pytest
 from roofcast.modelspec import keys, kinds
 from roofcast.modelspec.families import all_families
 from roofcast.modelspec.family import Family
+from roofcast.modelspec.implied import implied_bytes
 from roofcast.modelspec.kinds import KINDS, Kind
+from roofcast.modelspec.matrix import inventory
+from roofcast.modelspec.quantization import read_packing
 from roofcast.modelspec.spec import build_spec
 
 TEXT = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
@@ -45,6 +48,10 @@ def test_the_worked_example_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(part.elements, part.format, count) for part, count in spec.kept.items()] == [(4 * 128 * 256, "fp32", 6)]
     assert spec.components["attention"] == 6 * 512 * 4 * (2 * 128 + 3 * 256)
     assert spec.attention_label == "retention"
+    assert inventory(spec).rest["attention"] == 0
+    packing = read_packing({**RETNET, "quantization_config": {"quant_method": "mxfp4"}}, 6)
+    assert packing is not None
+    assert sum(part.elements for part in implied_bytes(spec, packing).parts) == spec.parameters
 
 
 def test_without_it_the_config_is_refused() -> None:
