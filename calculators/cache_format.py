@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.errors import UsageError
 from roofcast.modelspec.formats import FORMATS
-from roofcast.modelspec.kv_hint import FOLLOWED_BY
 from roofcast.modelspec.nearest import nearest
 
 if TYPE_CHECKING:
@@ -44,15 +43,24 @@ def cache_format(model: Model, asked: Format | None, engine: str) -> tuple[Forma
         asked: of --kv; None where that was not given.
         engine: that serves it.
     """
+    own = remarks(warnings=[_own_layout(model, engine)])
     hint = model.kv_hint
     if asked is not None or hint is None:
-        return asked or FORMATS[DEFAULT], Remarks()
-    name, said = hint
-    if engine in FOLLOWED_BY:
-        text = (
-            f"{model.name}: KV cache in {name}, as {said} asks and {engine} does by default; --kv {DEFAULT} overrides"
-        )
-        return FORMATS[name], remarks([text])
-    others = f"{', '.join(FOLLOWED_BY)} take it from there"
-    text = f"{model.name}: its config asks for a cache in {name} ({said}); {others}, --kv {name} counts it"
-    return FORMATS[DEFAULT], remarks(notes=[text])
+        return asked or FORMATS[DEFAULT], own
+    if engine in hint.followers:
+        text = f"{model.name}: KV cache in {hint.format}, as {hint.said} asks and {engine} does by default; --kv {DEFAULT} overrides"
+        return FORMATS[hint.format], own + remarks([text])
+    others = f"{', '.join(hint.followers)} take it from there" if hint.followers else "no engine is known to follow it"
+    text = f"{model.name}: its config asks for a cache in {hint.format} ({hint.said}); {others}, --kv {hint.format} counts it"
+    return FORMATS[DEFAULT], own + remarks(notes=[text])
+
+
+def _own_layout(model: Model, engine: str) -> str | None:
+    """Where an engine lays a cache out in its own way: latents and index keys of sparse attention."""
+    mixers = (mixer for layer in model.spec.layer_counts for mixer in layer.mixers)
+    if engine == "none" or not any(getattr(mixer, "index", None) for mixer in mixers):
+        return None
+    return (
+        f"{model.name}: engines keep the latents and index keys of sparse attention in layouts of their own, which are not "
+        f"modelled yet: {engine} may take some 10 % more or less"
+    )

@@ -19,7 +19,15 @@ from roofcast.calculators.experts import DEFAULT_BATCHES, Experts, experts_of
 from roofcast.calculators.kv import OWN_WINDOWS, page_note
 from roofcast.calculators.paging import PAGE, page_tokens, reserved_bytes
 from roofcast.calculators.remarks import contexts_of, model_remarks
-from roofcast.calculators.stored import StoredComponent, implied_by_component, stored_by_component
+from roofcast.calculators.stored import (
+    ImpliedPart,
+    StoredComponent,
+    implied_by_component,
+    implied_parts,
+    requested_by_component,
+    requested_by_type,
+    stored_by_component,
+)
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.latent import LatentAttention
 
@@ -47,7 +55,7 @@ class Fact:
     value: str | float | bool | None
     """Its value, null where it is not known."""
     provenance: str | None
-    """header, config or assumed; null with the value."""
+    """header, config or assumed; asked of what an option set; null with the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,14 @@ class ModelResult:
     """What the files hold, by component; null where the names of their tensors are not known."""
     implied_components: dict[str, float] | None
     """Component -> bytes that the config's quantisation implies; null where it states none or does not tell. [B]"""
+    implied_parts: list[ImpliedPart] | None
+    """The same with each way of storing apart; null with it."""
+    requested_components: dict[str, float] | None
+    """Component -> bytes in the format that --weights asks for; null without it, or where they cannot be told. [B]"""
+    requested_types: dict[str, int] | None
+    """ggml type -> parameters in the mix that --weights asks for, such as q4_k_m; null of other formats."""
+    kv_format: str
+    """Format of the cache."""
     kv_bytes_per_token: float
     """Bytes every further token adds to the cache; window layers and fixed states are not in it. [B/token]"""
     window_bytes: float
@@ -160,6 +176,10 @@ def describe(
         stored_bytes=files.bytes if files else None,
         stored_components=stored_by_component(model),
         implied_components=implied_by_component(model),
+        implied_parts=implied_parts(model),
+        requested_components=requested_by_component(model, weights),
+        requested_types=requested_by_type(model, weights),
+        kv_format=kv.name,
         kv_bytes_per_token=whole(kv_bytes_per_token(spec, kv)),
         window_bytes=whole(window_bytes(spec, kv)),
         state_bytes=whole(state_bytes(spec, kv)),
@@ -200,10 +220,18 @@ def _facts(model: Model, weights: Requested | None) -> list[Fact]:
         ("active_non_embedding_parameters", None if spec.uncounted else spec.non_embedding_parameters, facts),
         ("parameters_in_files", held, "header"),
         ("keys_not_read", listed(spec.unread) if spec.unread else None, facts),
+        ("weight_format", *_weight_format(model, weights)),
         ("weight_bytes", None if weight.value is None else whole(weight.value), weight.provenance),
     ]
     known = [row for row in rows if row[0] not in OF_SOME or row[1] is not None]
     return [Fact(name, value, None if value is None else provenance) for name, value, provenance in known]
+
+
+def _weight_format(model: Model, weights: Requested | None) -> tuple[str, str]:
+    """The format that weights are counted in, and who says so."""
+    if weights is not None:
+        return weights.name, "asked"
+    return "as stored", model.weight_bytes(None).provenance or model.facts
 
 
 def _towers(spec: ModelSpec) -> str | None:

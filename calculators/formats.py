@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.stored import disagreements
 from roofcast.modelspec.formats import FORMATS, Format
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], us
         used: formats asked for.
     """
     stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
-    packed = [part.compute for part in model.implied.parts] if model.implied else []
+    believed = model.implied is not None and not (model.files and model.files.tensors and disagreements(model))
+    packed = [part.compute for part in model.implied.parts] if model.implied and believed else []
     packed = packed or ([FORMATS[stored].compute] if stored in FORMATS else [])
     names = dict.fromkeys([asked.compute for asked in used if isinstance(asked, Format)] + packed)
     return [

@@ -73,13 +73,13 @@ class KvResult:
     """One row a model, in the order asked."""
 
 
-def cache_note(rows: Sequence[KvModel]) -> Remarks:
-    """In which format the caches are."""
+def cache_note(rows: Sequence[KvModel], said: str) -> Remarks:
+    """In which format the caches are, and what says so."""
     formats = dict.fromkeys(row.kv_format for row in rows)
     if len(formats) == 1:
-        return remarks(notes=[f"KV cache in {next(iter(formats))} (--kv)"])
+        return remarks(notes=[f"KV cache in {next(iter(formats))} ({said})"])
     each = (f"{name}: {', '.join(row.model for row in rows if row.kv_format == name)}" for name in formats)
-    return remarks(notes=[f"KV cache in {'; '.join(each)} (--kv)"])
+    return remarks(notes=[f"KV cache in {'; '.join(each)} ({said})"])
 
 
 def table_notes(rows: Sequence[KvModel]) -> Remarks:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
 
+SIXTEEN: Final = 16  # bits
 DEFAULT_CONTEXTS: Final = (4096, 32768)
 
 
@@ -38,6 +39,8 @@ def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[in
             parameters.warning,
             weight.warning,
             *_by_component(model),
+            _narrow(weights),
+            _expanded(model),
             *against,
             _no_draft(model),
             _no_encoder(model),
@@ -49,6 +52,32 @@ def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[in
             _mixed_heads(model),
             _looped(model),
         ],
+    )
+
+
+def _narrow(weights: Requested | None) -> str | None:
+    """Where all parameters are counted in a narrow format, which no checkpoint stores all of its own in."""
+    if not isinstance(weights, Format) or weights.bits >= SIXTEEN:
+        return None
+    return f"--weights {weights.name} is of every parameter; checkpoints keep embedding, head and norms in 16 bits"
+
+
+def _expanded(model: Model) -> str | None:
+    """Where llama.cpp cannot keep the latent: older GGUF files of MLA have its expansion in one tensor."""
+    if model.facts != "header" or model.files is None:
+        return None
+    from roofcast.modelspec.latent import LatentAttention  # noqa: PLC0415 - few models are GGUF files
+
+    latent = next((m for layer in model.spec.layers for m in layer.mixers if isinstance(m, LatentAttention)), None)
+    if latent is None:
+        return None
+    parts = {tensor.name.rpartition("attn_")[2] for tensor in model.files.tensors}
+    if "kv_b.weight" not in parts or "k_b.weight" in parts:
+        return None
+    width = latent.query_heads * (latent.head_dim + latent.value_head_dim) * len(model.spec.layers)
+    return (
+        f"{model.name}: it has MLA's expansion in one tensor, as files of before 2025-04 do: llama.cpp keeps whole keys and "
+        f"values of it, {2 * width / 1024:,.0f} KiB a token in 16 bits"
     )
 
 

@@ -62,11 +62,12 @@ def kv(
 
     code = load_all(models or [], answer)
     if rows:
-        remarks = [cache_note(rows), *remarks, table_notes(rows)]
+        followed = engine != "none" and asked_kv is None
+        remarks = [cache_note(rows, f"--engine {engine}" if followed else "--kv"), *remarks, table_notes(rows)]
         inputs = {
             "models": list(models or []),
             "weights": weights,
-            "kv": asked_kv.name if asked_kv else DEFAULT,
+            "kv": asked_kv.name if asked_kv else None if followed else DEFAULT,
             "engine": engine,
             "contexts": contexts,
             **lookup.asked,

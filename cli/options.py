@@ -43,13 +43,15 @@ def share(text: str) -> float:
 Models = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="MODEL...", help="Folder, config.json, catalogue name (llama-3.1-8b) or Hub repo id (org/name)."
+        metavar="MODEL...",
+        help="Folder, config.json, .gguf, catalogue name (llama-3.1-8b), Hub repo (org/name, org/name:Q4_K_M).",
     ),
 ]
 OneModel = Annotated[
     str | None,
     typer.Argument(
-        metavar="MODEL", help="Folder, config.json, catalogue name (llama-3.1-8b) or Hub repo id (org/name)."
+        metavar="MODEL",
+        help="Folder, config.json, .gguf, catalogue name (llama-3.1-8b), Hub repo (org/name, org/name:Q4_K_M).",
     ),
 ]
 Gpu = Annotated[
@@ -60,14 +62,19 @@ GpuCount = Annotated[int | None, typer.Option("--gpus", metavar="N", help="GPUs 
 Tp = Annotated[int | None, typer.Option("--tp", metavar="N", help="Tensor-parallel size (default: --gpus).")]
 Weights = Annotated[
     str | None,
-    typer.Option("--weights", metavar="FORMAT", help="Weights in this format, such as bf16 (default: as stored)."),
+    typer.Option(
+        "--weights", metavar="FORMAT", help="Weights in this format, bf16, nvfp4, q4_k_m ... (default: as stored)."
+    ),
 ]
 Kv = Annotated[
     str | None,
     typer.Option("--kv", metavar="FORMAT", help="Format of the KV cache (default: the engine's, else bf16)."),
 ]
 CacheEngine = Annotated[
-    str, typer.Option("--engine", metavar="ENGINE", help="Engine whose default format of the cache counts: vllm, ...")
+    str,
+    typer.Option(
+        "--engine", metavar="ENGINE", help="Engine whose default format of the cache counts: vllm, sglang, tgi, ..."
+    ),
 ]
 Contexts = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.modelspec.stored import causal_mask, of_quantiser
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from roofcast.modelspec.weights import Tensor, WeightFiles
@@ -50,8 +50,9 @@ COMPONENTS: Final = (
 _TOWERS: Final = {"vision": VISION, "video": VISION, "audio": AUDIO}  # a word in the name of a tower -> its component
 _TOLERANCE: Final = 1e-3
 _TRIFLE: Final = 1e-5
+_WHOLE: Final = 1_000  # numbers from here on are shown without decimals
 _LONGEST: Final = 1_000  # characters of a name; published ones have fewer than two hundred
-_UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_UNITS: Final = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 # A name as the rows below see it: its first number between dots, that of a layer, is N, and later ones are #.
 _NUMBER: Final = r"\b\d+\b"
@@ -125,7 +126,7 @@ class Stored:
 def stored_components(files: WeightFiles, layers: int) -> tuple[Stored, ...]:
     """Bytes of the weight files by component, in the order of `COMPONENTS`; none of files whose names are not known.
 
-    sum over components of bytes = bytes of all tensors.
+    sum over components of bytes = bytes of all tensors [B].
 
     What a quantiser adds beside its weights (scales, zero points, orders) is `scales` but in multi-token prediction,
     which a server that does not use it leaves out whole. Shared experts and routers are `feed_forward`, and norms inside
@@ -166,7 +167,9 @@ def as_stored(counted: Mapping[str, float]) -> dict[str, float]:
     return sums
 
 
-def component_differences(stored: Mapping[str, float], implied: Mapping[str, float]) -> tuple[str, ...]:
+def component_differences(
+    stored: Mapping[str, float], implied: Mapping[str, float], dtypes: Mapping[str, Iterable[str]] | None = None
+) -> tuple[str, ...]:
     """One line for each component whose bytes in the files are not those that the config implies, to 0.1 %.
 
     Differences of less than a hundred thousandth of all bytes are not told: a few norms by another name.
@@ -174,14 +177,17 @@ def component_differences(stored: Mapping[str, float], implied: Mapping[str, flo
     Args:
         stored: component -> bytes in the files; one that is not there has none. [B]
         implied: component -> bytes as the config has it, likewise. [B]
+        dtypes: component -> dtypes of its tensors, where they are known.
 
-    >>> component_differences({"experts": 12.3e9, "norms": 5}, {"experts": 11.9e9, "norms": 5})
-    ('experts: the files hold 12.3 GB, the config implies 11.9 GB',)
+    >>> component_differences({"experts": 3 * 2**30, "norms": 5}, {"experts": 2**30, "norms": 5}, {"experts": ["BF16"]})
+    ('experts: the files hold 3 GiB (BF16), the config implies 1 GiB',)
     """
+    known = dtypes or {}
     least = _TRIFLE * sum(stored.values())
     pairs = ((name, stored.get(name, 0), implied.get(name, 0)) for name in dict.fromkeys((*stored, *implied)))
     return tuple(
-        f"{name.replace('_', ' ')}: the files hold {_size(held)}, the config implies {_size(said)}"
+        f"{name.replace('_', '-')}: the files hold {_size(held)}{_of(known.get(name, ()))}, "
+        f"the config implies {_size(said)}"
         for name, held, said in pairs
         if abs(held - said) > max(_TOLERANCE * max(held, said), least)
     )
@@ -189,7 +195,14 @@ def component_differences(stored: Mapping[str, float], implied: Mapping[str, flo
 
 def _size(size: float) -> str:
     unit, name = next(((u, n) for u, n in _UNITS if size >= u), (1, "B"))
-    return f"{size / unit:.4g} {name}" if size else "nothing"
+    if not size:
+        return "nothing"
+    return f"{size / unit:,.0f} {name}" if size / unit >= _WHOLE else f"{size / unit:.4g} {name}"
+
+
+def _of(dtypes: Iterable[str]) -> str:
+    names = ", ".join(dtypes)
+    return f" ({names})" if names else ""
 
 
 def _stored(component: str, tensors: list[Tensor]) -> Stored:

@@ -15,6 +15,7 @@ from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.layers import Layer
@@ -48,6 +49,7 @@ _PLAIN_PARTS: Final = (
 )
 # the part of a projection that tells its rows -> the dimension that has them
 _ROWS: Final = {"weight": 0, "weight_packed": 0, "scales": -1}
+_AFFINE: Final = "biases"  # beside scales: MLX, whose scales are [rows, groups] where GPTQ and AWQ have [groups, rows]
 _MATRIX: Final = 2  # dimensions; bitsandbytes stores [n, 1], which tells nothing
 _WHOLE: Final = frozenset({"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 
@@ -121,8 +123,9 @@ def layers_beyond(spec: ModelSpec, files: WeightFiles) -> str | None:
 def _contradictions(spec: ModelSpec, files: WeightFiles, *, all_layers: bool) -> Iterator[str]:
     """One line for each projection whose rows are not those implied; with `all_layers` absence counts too."""
     rows: dict[tuple[int, str], set[int]] = {}
+    affine = {t.name.rpartition(".")[0] for t in files.tensors if t.name.endswith(f".{_AFFINE}")}
     for tensor in files.tensors:
-        found = _rows_of(tensor)
+        found = _rows_of(tensor, affine)
         if found:
             rows.setdefault(found[0], set()).add(found[1])
     for number, layer in enumerate(spec.layers):
@@ -161,7 +164,7 @@ def _confirmable(layer: Layer) -> bool:
     return bool(layer.mixers) and all(_rows_implied(m) and not getattr(m, "index", None) for m in layer.mixers)
 
 
-def _rows_of(tensor: Tensor) -> tuple[tuple[int, str], int] | None:
+def _rows_of(tensor: Tensor, affine: AbstractSet[str]) -> tuple[tuple[int, str], int] | None:
     """Layer, projection and rows that a tensor tells, None where it tells nothing of them."""
     stored = re.fullmatch(_GGUF_PROJECTION, tensor.name)
     if stored and len(tensor.shape) == _MATRIX:
@@ -173,4 +176,5 @@ def _rows_of(tensor: Tensor) -> tuple[tuple[int, str], int] | None:
         packed_rows = tensor.dtype == "U8" and tensor.shape[1] > 1  # nvfp4 packs two columns into one byte
         if not packed_rows:
             return None
-    return (int(match["layer"]), match["name"]), tensor.shape[_ROWS[match["part"]]]
+    across = 0 if tensor.name.rpartition(".")[0] in affine else _ROWS[match["part"]]
+    return (int(match["layer"]), match["name"]), tensor.shape[across]

@@ -53,7 +53,7 @@ def read_config(path: Path, where: str) -> dict[str, Any]:
     beside = path.with_name(QUANTIZATION)
     if states_quantization(config) or not _may_exist(beside):
         return config
-    named = f"{where}: {QUANTIZATION}"
+    named = f"{where.removesuffix(path.name)}{QUANTIZATION}"
     return with_quantization(config, read_file(beside, named, MAX_CONFIG), named)
 
 

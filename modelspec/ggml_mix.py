@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final
 from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.formats import no_such
 from roofcast.modelspec.ggml import BY_NAME
-from roofcast.modelspec.ggml_names import LAYER_TOKENS, OUTPUT, TOKENS, WHOLE_LATENT_CLASSES, gguf_tensors
+from roofcast.modelspec.ggml_names import (
+    FUSED_CLASSES,
+    LAYER_TOKENS,
+    OUTPUT,
+    TOKENS,
+    WHOLE_LATENT_CLASSES,
+    gguf_tensors,
+)
 from roofcast.modelspec.ggml_rules import (
     FALLBACK,
     GROUPED,
@@ -50,6 +57,9 @@ SMALL: Final = 2
 SMALL_RECURRENT: Final = 64
 NORMS_A_LAYER: Final = 8
 RECURRENT: Final = ("ssm_", "shortconv.")
+PACKED_EXPERTS: Final = "mxfp4"  # quantisation of a checkpoint whose experts the converter leaves as they are
+UNMOVED: Final = ("q8_0", "q6_k", "q4_0", "q4_1", "q5_0", "q5_1", "q3_k_s", "q5_k_s", "mxfp4_moe")
+OTHER_NAMES: Final = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}  # llama-quantize's own
 SINGLE: Final = frozenset(("bf16",))  # formats of plain checkpoints that llama.cpp spells alike
 
 
@@ -122,7 +132,7 @@ def find_mix(name: str) -> Mix:
     >>> find_mix("Q4_K_M").type
     'Q4_K'
     """
-    key = name.strip().lower()
+    key = OTHER_NAMES.get(name.strip().lower(), name.strip().lower())
     if key in MIXES:
         return MIXES[key]
     raise no_such(name, MIXES)
@@ -138,7 +148,7 @@ def mix_of(name: str) -> Mix | None:
     ('Q4_0', None, None)
     """
     key = name.strip().lower()
-    return None if key in SINGLE else MIXES.get(key)
+    return None if key in SINGLE else MIXES.get(OTHER_NAMES.get(key, key))
 
 
 def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> MixBytes:
@@ -150,7 +160,8 @@ def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> Mix
     Args:
         spec: the model; how its own file is quantised does not matter.
         name: of the mix, in whatever case.
-        imatrix: whether an importance matrix is at hand; None is where llama-quantize demands one.
+        imatrix: whether an importance matrix is at hand; None is where llama-quantize demands one, and of the iq4
+            types, which are published with one.
 
     Raises:
         UnknownFormatError: no such mix.
@@ -162,14 +173,18 @@ def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> Mix
     tensors = gguf_tensors(spec, inventory(spec))
     components: Counter[str] = Counter(dict.fromkeys(spec.components, 0))
     elements: Counter[str] = Counter()
-    for tensor, kind in _typed(spec, mix, tensors, imatrix=mix.needs_imatrix if imatrix is None else imatrix):
+    for tensor, kind in _typed(spec, mix, tensors, imatrix=_by_default(mix) if imatrix is None else imatrix):
         components[tensor.component] += BY_NAME[kind].size(tensor.elements)
         elements[kind] += tensor.elements
-    for component, count, kind in _rest(spec, mix, tensors):
+    for component, count, kind in _rest(spec, tensors):
         components[component] += BY_NAME[kind].size(count)
         elements[kind] += count
     unused = sum(tensor.elements for tensor in tensors if not tensor.used)
     return MixBytes(dict(components), dict(elements), tuple(_assumptions(spec, mix, imatrix, unused)))
+
+
+def _by_default(mix: Mix) -> bool:
+    return mix.needs_imatrix or mix.name.startswith("iq")
 
 
 def _typed(
@@ -195,11 +210,13 @@ def _typed(
             imatrix=imatrix,
         )
         seen[kind] += 1
-        yield tensor, _type(mix, tensor, kind, case, seventy=seventy)
+        yield tensor, _type(mix, tensor, kind, case, seventy=seventy, packed=spec.quantization == PACKED_EXPERTS)
 
 
-def _type(mix: Mix, tensor: GgufTensor, kind: str, case: Case, *, seventy: bool) -> str:
+def _type(mix: Mix, tensor: GgufTensor, kind: str, case: Case, *, seventy: bool, packed: bool) -> str:
     """Type of one tensor, after the one that its row demands."""
+    if packed and tensor.count > 1:
+        return "MXFP4"
     plain = PLAIN.get(tensor.name)
     if plain or mix.type in WHOLE:
         return mix.type if plain in (None, "F16") and mix.type in WHOLE else str(plain)
@@ -235,8 +252,8 @@ def _is_seventy(spec: ModelSpec) -> bool:
     return len(spec.layers) == layers > 0 and (not shares or _group(spec) != 1)
 
 
-def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[tuple[str, int, str]]:
-    """What is in no tensor of two dimensions, by component: in F32, and the towers in 16 bit.
+def _rest(spec: ModelSpec, tensors: Iterable[GgufTensor]) -> Iterator[tuple[str, int, str]]:
+    """What is in no tensor of two dimensions, by component: in F32; towers are in a file of their own.
 
     Raises:
         UndeterminedModelError: where it is too much for biases and norms.
@@ -255,7 +272,6 @@ def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[
     for component, count in spec.components.items():
         left = count - named[component]
         if component in beside:
-            yield component, left, mix.type if mix.type in WHOLE else "F16"
             continue
         if left > room[component]:
             msg = f"{left:,} parameters of {component} of model_type {quoted(spec.model_type)} are in no tensor that "
@@ -268,9 +284,14 @@ def _assumptions(spec: ModelSpec, mix: Mix, imatrix: bool | None, unused: int) -
     if quantised:
         yield f"tensor types are those that llama-quantize gives {mix.name.upper()}; other recipes use the name too"
     if mix.imatrix_matters and imatrix is None:
-        yield "no importance matrix: with one, llama-quantize gives the first eighth of ffn_down another type"
+        made, other = ("with", "without") if _by_default(mix) else ("without", "with")
+        yield f"made {made} an importance matrix: {other} one the first eighth of ffn_down has another type"
+    if quantised and spec.model_type in FUSED_CLASSES and mix.name not in UNMOVED:
+        yield "attn_qkv has the type of today's llama.cpp: in files made before 2026 it may have another, by some 3 % of all"
+    if spec.quantization == PACKED_EXPERTS:
+        yield "its experts stay MXFP4 as its checkpoint has them, which is how llama.cpp's converter writes them"
     if unused:
         yield f"{unused:,} parameters that its layers do not read are in the file all the same: keys and values, padding"
-    if spec.towers and quantised:
-        names = ", ".join(tower.name for tower in spec.towers)
-        yield f"{names}: F16, in a file of their own (mmproj)"
+    if spec.towers:
+        names, held = ", ".join(tower.name for tower in spec.towers), sum(tower.parameters for tower in spec.towers)
+        yield f"{names}: in a file of its own (mmproj), {2 * held / 1e9:.2f} GB in F16, and not in these bytes"

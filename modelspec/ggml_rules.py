@@ -1,7 +1,8 @@
 """Which type llama-quantize gives a tensor: rules by named mix, as rows of a table; the first that fits holds.
 
 Source: llama.cpp, src/llama-quant.cpp (llama_tensor_get_type_impl, tensor_type_fallback), 2026. There, fused QKV
-tensors follow the rules of values; before they had rows of their own, which made files up to 0.2 % smaller.
+tensors follow the rules of values. Before they had rows of their own: all of Q6_K in Q5_K_M (files 1 to 2.4 % larger),
+none raised in IQ4_XS (3 % smaller).
 """
 
 from __future__ import annotations

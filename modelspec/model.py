@@ -17,6 +17,7 @@ from roofcast.modelspec.strictjson import quoted
 if TYPE_CHECKING:
     from roofcast.modelspec.ggml_mix import Mix
     from roofcast.modelspec.implied import Implied
+    from roofcast.modelspec.kv_hint import KvHint
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.source import Checkpoint
     from roofcast.modelspec.weights import WeightFiles
@@ -59,7 +60,7 @@ class Model:
         implied: bytes that the config implies of quantised weights, and of others where tensors are at hand.
         implied_problem: why quantised ones cannot be told; None where they can.
         facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
-        kv_hint: format that the checkpoint asks for its cache, and the key that says so; None where it asks for none.
+        kv_hint: format that the checkpoint asks for its cache; None where it asks for none.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Model:
     encoder_tokens: int | None = None
     implied: Implied | None = None
     implied_problem: str | None = None
-    kv_hint: tuple[str, str] | None = None
+    kv_hint: KvHint | None = None
     facts: str = "config"
 
     @property
@@ -265,15 +266,15 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
     )
 
 
-def _kv_hint(spec: ModelSpec, checkpoint: Checkpoint) -> tuple[str, str] | None:
+def _kv_hint(spec: ModelSpec, checkpoint: Checkpoint) -> KvHint | None:
     """The cache format that the checkpoint's quantisation asks for."""
     if spec.quantization is None:
         return None
     from roofcast.modelspec.kv_hint import kv_hint  # noqa: PLC0415 - few models are quantised
-    from roofcast.modelspec.quantization import stated  # noqa: PLC0415 - likewise
+    from roofcast.modelspec.quantization import method_of, stated  # noqa: PLC0415 - likewise
 
     found = stated(checkpoint.config, len(spec.layers))
-    return kv_hint(found.block) if found else None
+    return kv_hint(found.block, method_of(found)) if found else None
 
 
 def _implied(spec: ModelSpec, checkpoint: Checkpoint) -> tuple[Implied | None, str | None]:

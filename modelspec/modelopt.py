@@ -55,7 +55,12 @@ def read_modelopt(found: Stated) -> Packing:
     spared = rules((found.names(*EXCLUDED), None))
     if name == MIXED or (name is None and found.block.get("quantized_layers")):
         return Packing(MIXED, (*spared, *requantised(found)), None, LINEAR)
-    text = f"{found.key} lists no modules that it leaves out: all linear layers but head and routers taken as {name}"
+    if name is None:  # the cache alone
+        return Packing("modelopt", (), None, LINEAR)
+    text = (
+        f"{found.key} lists no modules that it leaves out: all linear layers but head, routers and projections to a "
+        f"narrower width of experts are taken as {name}"
+    )
     return Packing(
         str(name), spared, _algorithm(found, name, found.block), LINEAR,
         spares_towers=found.spares_towers(*EXCLUDED), assumptions=() if spared else (text,),

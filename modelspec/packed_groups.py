@@ -42,7 +42,7 @@ def read_compressed(found: Stated) -> Packing:
         msg = f"compressed-tensors with sparsity {quoted(str(sparse))} is not understood; headers would tell"
         raise UndeterminedModelError(msg)
     groups = found.part("config_groups")
-    if not groups:
+    if not groups and not found.block.get("kv_cache_scheme"):
         msg = f"{found.key}: config_groups is missing; compressed-tensors states its schemes there"
         raise MalformedModelError(msg)
     default, named = None, []

@@ -232,7 +232,9 @@ def read_packing(raw: Block, layers: int) -> Packing | None:
     name = method_of(found)
     reader = READERS.get(name)
     if reader is None:
-        msg = f"quantisation {quoted(name)} is not understood; known: {', '.join(READERS)}"
+        said = found.block.get("quant_method")
+        shown = quoted(said if isinstance(said, str) and said else name)
+        msg = f"quantisation {shown} is not understood; known: {', '.join(READERS)}"
         raise UndeterminedModelError(msg)
     packing = reader(found)
     return replace(packing, spares_towers=packing.spares_towers or found.nested)
@@ -247,10 +249,11 @@ def method_of(found: Stated) -> str:
     by_key = (
         ("quant_algo", "modelopt"),
         ("quantized_layers", "modelopt"),
+        ("kv_cache_quant_algo", "modelopt"),
         ("config_groups", "compressed-tensors"),
         ("bits", "mlx"),
     )
-    return next((method for key, method in by_key if block.get(key) is not None), "unnamed")
+    return next((method for key, method in by_key if key in block), "unnamed")
 
 
 def rules(*pairs: tuple[Names, Scheme | None]) -> tuple[Rule, ...]:

@@ -57,9 +57,9 @@ def _read_fp8(found: Stated) -> Packing:
     else:
         scheme = fp8_blocks(*found.pair("weight_block_size", shape), scale_bits=8 if small else 32)
     own = requantised(found)
-    experts = _expert_rules(found, named) if not own else ()
+    experts = _expert_rules(found, named)
     spared = () if own else rules((found.names(*EXCEPT), None))
-    said = ("modules under `ignore` are taken as kept in the FP8 that quantization_config states",) if own else ()
+    said = ("modules under `ignore` are taken as kept as in the checkpoint it was made of",) if own else ()
     return Packing(
         "fp8", (*own, *spared, *experts), scheme, LINEAR, spares_towers=found.spares_towers(*EXCEPT), assumptions=said
     )

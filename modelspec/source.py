@@ -144,6 +144,8 @@ def _from_path(path: Path, model: str, progress: Progress | None) -> Checkpoint:
             raise UndeterminedModelError(msg)
         found = read_config(config, f"{model}/{CONFIG}")
         weights, problem = read_weights(path, model, progress)
+        if weights is None and _holds_one_gguf(path):
+            return _from_gguf(path, model, progress)
         return Checkpoint(path.resolve().name or model, found, weights, problem, f"folder {model}")
     if path.suffix.lower() == ".gguf" or _starts_as_gguf(path):
         return _from_gguf(path, model, progress)
@@ -154,6 +156,13 @@ def _from_path(path: Path, model: str, progress: Progress | None) -> Checkpoint:
         raise MalformedModelError(msg)
     name = path.resolve().parent.name if path.name == CONFIG else path.stem
     return Checkpoint(name or model, read_config(path, model), None, None, f"file {model}")
+
+
+def _holds_one_gguf(path: Path) -> bool:
+    """Whether a folder has one model in GGUF, whole or split, whose header says more than a config.json beside it."""
+    from roofcast.modelspec.gguf_files import models_among  # noqa: PLC0415  likewise
+
+    return len(models_among(file.name for file in path.glob("*.gguf"))) == 1
 
 
 def _starts_as_gguf(path: Path) -> bool:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #   GPTQ and AWQ: scales, qzeros, g_idx;  mxfp4: gate_up_proj_scales
 #   bitsandbytes: absmax, quant_map, nested_absmax, quant_state.bitsandbytes__nf4, SCB
 _SCALE: Final = r"""(?:^|\.)(?:
-        (?:\w+_)?(?:weight|input|output|act|activation|kv|q|k|v|prob|quant|global)_scale(?:_inv|_\d+)?
+        input_scale_ub
+      | (?:\w+_)?(?:weight|input|output|act|activation|kv|q|k|v|prob|quant|global)_scale(?:_inv|_\d+)?
       | (?:\w+_)?scale_inv | (?:\w+_)?scales
       | (?:\w+_)?zero_points? | qzeros | zeros
       | (?:\w+_)?g_idx | weight_shape

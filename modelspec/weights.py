@@ -266,7 +266,8 @@ def unread(names: Iterable[str]) -> str | None:
     others = sorted(n for n in names if n.endswith(_UNREAD) and n not in _NO_WEIGHTS)
     if not others:
         return None
-    return f"no safetensors files; {plain(others[0])} (of {len(others)} such files) is not read"
+    shown = plain(others[0]) if len(others) == 1 else f"{plain(others[0])} (of {len(others)} such files)"
+    return f"no safetensors files; {shown} is not read"
 
 
 def collect(

@@ -242,3 +242,15 @@ def test_a_strangers_tensor_name_stays_on_one_line() -> None:
     """Names of tensors come from files: whatever they hold, the message is one printable line."""
     refusal(NEW, (*LLAMA_TENSORS, Tensor("a\nb\x1b.A_log", "BF16", (8,))))
     refusal(NEW, (*LLAMA_TENSORS, Tensor("x" * 100_000 + ".A_log", "BF16", (8,))))
+
+
+def test_scales_of_mlx_have_rows_first() -> None:
+    """MLX's scales are [rows, groups], told by the biases beside them; GPTQ's are [groups, rows]. Both confirm."""
+    layers, rows = range(LLAMA["num_hidden_layers"]), LLAMA["num_key_value_heads"] * 8
+    names = [f"model.layers.{layer}.self_attn.{name}_proj" for layer in layers for name in "kv"]
+    mlx = [Tensor(f"{n}.{part}", "BF16", (rows, 3)) for n in names for part in ("scales", "biases")]
+    gptq = [Tensor(f"{n}.scales", "F16", (3, rows)) for n in names]
+    for tensors in (mlx, gptq):
+        assert contradiction(build_spec(LLAMA), collect({"x": tuple(tensors)}, "x")) is None
+    swapped = tuple(Tensor(f"{n}.scales", "F16", (rows, 3)) for n in names)
+    assert contradiction(build_spec(LLAMA), collect({"x": swapped}, "x")) is not None

@@ -152,7 +152,7 @@ def test_a_repo_without_weight_files_is_an_answer(hub: LocalHub) -> None:
     assert (resolve(REPO).weights, resolve(REPO).weights_problem) == (None, None)
     old = resolve("acme/old")
     assert old.weights is None
-    assert old.weights_problem == "no safetensors files; pytorch_model.bin (of 1 such files) is not read"
+    assert old.weights_problem == "no safetensors files; pytorch_model.bin is not read"
 
 
 def test_the_token_opens_a_gated_repo_and_stays_on_the_hub(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_numbers_of_headers_are_said_to_be() -> None:
     assert row.parameters_in_files == TINY_PARAMETERS
     assert row.provenance["weight_bytes"] == row.provenance["parameters_in_files"] == "header"
     assert row.provenance["parameters"] == "config"
-    assert [line.split(":")[1].strip() for line in said.warnings] == ["embedding", "attention", "feed forward"]
+    assert [line.split(":")[1].strip() for line in said.warnings] == ["embedding", "attention", "feed-forward", "head"]
     assert "the files hold 25.6 kB, the config implies 12.8 kB" in said.warnings[0]  # fp32 where it says bf16
 
 

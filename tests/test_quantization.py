@@ -13,7 +13,7 @@ from roofcast.modelspec.known import find_known, known_names
 from roofcast.modelspec.quantization import read_packing
 from roofcast.modelspec.spec import build_spec
 from roofcast.modelspec.weights import DTYPE_BITS
-from tests.model_configs import is_one_line
+from tests.model_configs import is_one_line, published
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -279,3 +279,31 @@ def test_what_cannot_be_read(stated: dict[str, Any], error: type[ModelError], wo
     assert is_one_line(str(caught.value))
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"quant_algo": None, "kv_cache_quant_algo": "FP8"},
+        {"kv_cache_quant_algo": "FP8"},
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {},
+            "kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": False},
+        },
+    ],
+)
+def test_a_quantised_cache_alone_leaves_weights_plain(stated: dict[str, Any]) -> None:
+    """A checkpoint that asks for a format of its cache and of nothing else has its weights in 16 bits."""
+    assert implied(config_of("llama-3.1-8b", quantization_config=stated)).total == 2 * LLAMA_ELEMENTS + LLAMA_PLAIN
+
+
+def test_draft_experts_keep_the_format_of_their_source() -> None:
+    """DeepSeek-V4 NVFP4 leaves draft layers as they were: their experts in MXFP4, as expert_dtype says."""
+    config = published("nvidia/DeepSeek-V4-Flash-NVFP4")
+    spec = replace(build_spec(config), drafting=True)
+    packing = read_packing(config, len(spec.layers))
+    assert packing is not None
+    parts = {p.stored: p for p in implied_bytes(spec, packing).parts if p.component == "multi_token_prediction"}
+    assert parts["mxfp4"].elements == 256 * 3 * 2048 * 4096
+    assert implied_bytes(spec, packing).total == pytest.approx(168.2e9, rel=1e-3)

@@ -13,7 +13,7 @@ from roofcast.modelspec.folder import read_config
 from roofcast.modelspec.implied import Implied, implied_bytes
 from roofcast.modelspec.kv_hint import kv_hint
 from roofcast.modelspec.matrix import inventory
-from roofcast.modelspec.quantization import read_packing, stated
+from roofcast.modelspec.quantization import method_of, read_packing, stated
 from roofcast.modelspec.spec import build_spec
 from tests.model_configs import FIXTURES, published
 from tests.running import answer
@@ -129,7 +129,38 @@ def test_cache_hints(name: str, hint: tuple[str, str] | None) -> None:
     """What published files ask for their cache."""
     found = stated(of_folder(name), 1)
     assert found is not None
-    assert kv_hint(found.block) == hint
+    told = kv_hint(found.block, method_of(found))
+    assert (told and (told.format, told.said)) == hint
+
+
+@pytest.mark.parametrize(
+    ("method", "block", "followers"),
+    [
+        ("modelopt", {"kv_cache_quant_algo": "FP8"}, {"vllm", "sglang", "tensorrt-llm"}),
+        ("modelopt-fp4", {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}, {"vllm", "sglang", "tensorrt-llm"}),
+        ("modelopt", {"kv_cache_quant_algo": "NVFP4"}, {"vllm", "tensorrt-llm"}),
+        ("modelopt", {"kv_cache_quant_algo": "INT8"}, {"tensorrt-llm"}),
+        (
+            "compressed-tensors",
+            {"kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": False}},
+            {"vllm", "tgi"},
+        ),
+        ("compressed-tensors", {"kv_cache_scheme": {"num_bits": 8, "type": "int", "dynamic": False}}, set()),
+    ],
+)
+def test_engines_that_follow_a_hint(method: str, block: dict[str, Any], followers: set[str]) -> None:
+    """Which engines store the cache as a checkpoint asks depends on who wrote it, and the format."""
+    told = kv_hint(block, method)
+    assert told is not None
+    assert set(told.followers) == followers
+
+
+@pytest.mark.parametrize(
+    "block", [{"kv_cache_quant_algo": "FP9"}, {"kv_cache_scheme": {"num_bits": 8, "dynamic": True}}, {}]
+)
+def test_no_hint(block: dict[str, Any]) -> None:
+    """A format that nobody knows, and one that the engine chooses anew in every step, are no hints."""
+    assert kv_hint(block, "modelopt") is None
 
 
 def test_a_hint_counts_with_an_engine_that_follows_it() -> None:
