@@ -76,8 +76,8 @@ def _expanded(model: Model) -> str | None:
         return None
     width = latent.query_heads * (latent.head_dim + latent.value_head_dim) * len(model.spec.layers)
     return (
-        f"{model.name}: it has MLA's expansion in one tensor, as files of before 2025-04 do: llama.cpp keeps whole keys and "
-        f"values of it, {2 * width / 1024:,.0f} KiB a token in 16 bits"
+        f"{model.name}: MLA's expansion is one tensor in it (attn_kv_b), so that llama.cpp keeps whole keys and "
+        f"values, {2 * width / 1024:,.0f} KiB a token in 16 bits"
     )
 
 

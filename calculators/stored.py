@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.cache import whole
 from roofcast.modelspec.components import DRAFT, OTHER, as_stored, component_differences, stored_components
 from roofcast.modelspec.formats import Format
 
@@ -117,12 +118,13 @@ def requested_by_component(model: Model, weights: Requested | None) -> dict[str,
         from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
 
         return {name: size for name, size in mix_bytes(model.spec, weights.name).components.items() if size}
-    sizes = {name: n * weights.bytes_per_element for name, n in model.spec.components.items() if n}
-    beyond = total - sum(sizes.values())
+    each = weights.bytes_per_element
+    counts = {name: n for name, n in model.spec.components.items() if n}
+    beyond = round(total / each) - sum(counts.values())
     if beyond:
         rest = DRAFT if beyond > 0 and model.spec.mtp_layers and not model.spec.drafting else OTHER
-        sizes[rest] = sizes.get(rest, 0) + beyond
-    return sizes
+        counts[rest] = counts.get(rest, 0) + beyond
+    return {name: whole(n * each) for name, n in counts.items()}
 
 
 def requested_by_type(model: Model, weights: Requested | None) -> dict[str, int] | None:

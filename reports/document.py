@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+GAP: Final = 2  # blanks between columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +23,26 @@ class Table:
         rows: as many cells each.
         title: above it; empty for none.
         left: numbers of further columns that hold words.
+        breaks: numbers of columns before which text may go on in a table below, where the whole is too wide.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
     left: frozenset[int] = frozenset({0})
+    breaks: tuple[int, ...] = ()
+
+    @property
+    def widths(self) -> list[int]:
+        """Characters of each column as text."""
+        headings = (max(map(len, name.split("\n"))) for name in self.header)
+        cells = (max((len(row[column]) for row in self.rows), default=0) for column in range(len(self.header)))
+        return list(map(max, headings, cells))
+
+    @property
+    def width(self) -> int:
+        """Characters of its longest row as text, two between columns."""
+        return sum(self.widths) + GAP * (len(self.header) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +68,38 @@ class Document:
     remarks: Remarks = field(default_factory=Remarks)
 
 
-def table(header: Iterable[str], rows: Iterable[Iterable[str]], title: str = "", left: Iterable[int] = (0,)) -> Table:
+def table(
+    header: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    title: str = "",
+    left: Iterable[int] = (0,),
+    breaks: Iterable[int] = (),
+) -> Table:
     r"""A table whose cells are plain, printable text: names come from outside.
 
     >>> table(["model"], [["a\x1b[31mb"]]).rows
     (('a?[31mb',),)
     """
-    return Table(tuple(header), tuple(tuple(plain(cell) for cell in row) for row in rows), title, frozenset(left))
+    cells = tuple(tuple(plain(cell) for cell in row) for row in rows)
+    return Table(tuple(header), cells, title, frozenset(left), tuple(breaks))
+
+
+def grouped(lines: Iterable[str]) -> list[str]:
+    """Remarks with those that are alike but for the name before their colon as one, where the first of them stood.
+
+    >>> grouped(["a: no dtype", "b: two heads", "c: no dtype", "d: no dtype", "a note"])
+    ['a, c and d: no dtype', 'b: two heads', 'a note']
+    """
+    named: dict[tuple[bool, str], list[str]] = {}
+    for line in lines:
+        name, colon, said = line.partition(": ")
+        named.setdefault((bool(colon), said if colon else line), []).append(name)
+    return [f"{_listed(names)}: {said}" if colon else said for (colon, said), names in named.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = dict.fromkeys(names)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def plain(text: str) -> str:

@@ -27,20 +27,29 @@ def kv_document(
     """
     more = any(row.reserved_bytes != row.cache_bytes for row in rows)
     model: list[Column] = [("model", lambda row: row.model)]
-    columns = [*model, *_architecture(rows), *([] if more else _caches(rows, contexts)), *_weights(inputs)]
-    tables = [_table(rows, columns, left=(0, 1))]
+    groups = [_architecture(rows), *([] if more else _caches(rows, contexts)), _weights(inputs)]
+    tables = [_table(rows, model, groups, left=(0, 1))]
     if more:
         page: Column = ("page\ntokens", lambda row: count(row.page_tokens))
-        both = [*model, page, *_caches(rows, contexts, reserved=True)]
-        tables.append(_table(rows, both, title="cache of a sequence, and what an engine with pages reserves for it"))
+        title = "cache of a sequence, and what an engine with pages reserves for it"
+        tables.append(_table(rows, [*model, page], _caches(rows, contexts, reserved=True), title=title))
     return Document(
         command="kv", inputs=inputs, result=KvResult(list(rows)), records=rows, tables=tuple(tables), remarks=remarks
     )
 
 
-def _table(rows: Sequence[KvModel], columns: Sequence[Column], title: str = "", left: Sequence[int] = (0,)) -> Table:
+def _table(
+    rows: Sequence[KvModel],
+    first: Sequence[Column],
+    groups: Sequence[Sequence[Column]],
+    title: str = "",
+    left: Sequence[int] = (0,),
+) -> Table:
+    """A table that may be broken between groups of columns."""
+    columns = [*first, *(column for group in groups for column in group)]
+    starts = [len(first) + sum(map(len, groups[:number])) for number in range(1, len(groups))]
     cells = [[cell(row) for _, cell in columns] for row in rows]
-    return table([heading for heading, _ in columns], cells, title=title, left=left)
+    return table([heading for heading, _ in columns], cells, title=title, left=left, breaks=starts)
 
 
 def _architecture(rows: Sequence[KvModel]) -> list[Column]:
@@ -65,16 +74,15 @@ def _weights(inputs: Mapping[str, Any]) -> list[Column]:
     ]
 
 
-def _caches(rows: Sequence[KvModel], contexts: Sequence[int] | None, *, reserved: bool = False) -> list[Column]:
+def _caches(rows: Sequence[KvModel], contexts: Sequence[int] | None, *, reserved: bool = False) -> list[list[Column]]:
     """The cache at each context asked, else at those of the default that some model reaches, and at its maximum."""
     below = {int(context) for row in rows for context in row.cache_bytes if int(context) != row.max_context}
-    columns: list[Column] = []
-    for context in dict.fromkeys(contexts) if contexts else sorted(below):
-        columns += _at(context_name(context), context, reserved=reserved)
-    if not contexts:
-        columns.append(("max\nctx", lambda row: NOTHING if row.max_context is None else context_name(row.max_context)))
-        columns += _at("max", None, reserved=reserved)
-    return columns
+    asked = dict.fromkeys(contexts) if contexts else sorted(below)
+    groups = [_at(context_name(context), context, reserved=reserved) for context in asked]
+    if contexts:
+        return groups
+    most: Column = ("max\nctx", lambda row: NOTHING if row.max_context is None else context_name(row.max_context))
+    return [*groups, [most, *_at("max", None, reserved=reserved)]]
 
 
 def _at(name: str, context: int | None, *, reserved: bool) -> list[Column]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roofcast.reports.document import plain
+from roofcast.reports.document import grouped, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +23,9 @@ def render_markdown(document: Document) -> str:
             blocks.append(f"**{_escape(table.title)}**")
         blocks.append("\n".join(_rows(table)))
     notes = [
-        *remarks.notes,
-        *(f"assumed: {line}" for line in remarks.assumptions),
-        *(f"warning: {line}" for line in remarks.warnings),
+        *grouped(remarks.notes),
+        *(f"assumed: {line}" for line in grouped(remarks.assumptions)),
+        *(f"warning: {line}" for line in grouped(remarks.warnings)),
     ]
     if notes:
         blocks.append("\n".join(f"- {_escape(line)}" for line in notes))

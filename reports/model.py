@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.describe import Fact
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.kv import heads
 from roofcast.reports.numbers import GIB, KIB, NOTHING, context_name, count, fixed
+from roofcast.reports.weights import component_name, weight_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State
+    from roofcast.calculators.describe import LayerRun, ModelResult, State
     from roofcast.calculators.experts import Experts
-    from roofcast.calculators.stored import StoredComponent
 
 # numbers of a layer's state -> their headings
 STATES: Final = {"token_state": "bytes\na token", "window_state": "window\nbytes", "fixed_state": "fixed\nbytes"}
+FACTS: Final = {"weight_bytes": "weights, bytes", "weight_format": "weights, format"}  # as people read them
+VALUE: Final = 36  # characters of a value that leave a row of facts at 80
 RUNS: Final = 3  # runs of layer numbers that a cell spells out; of more it shows the first two and the last
 
 
@@ -27,11 +31,28 @@ def model_document(result: ModelResult, inputs: Mapping[str, Any], remarks: Rema
         command="model",
         inputs=inputs,
         result=result,
-        records=result.facts,
+        records=_records(result),
         lines=(plain(f"{result.model}, from {result.source}"),),
         tables=tuple(_tables(result, inputs)),
         remarks=remarks,
     )
+
+
+def _records(result: ModelResult) -> list[Fact]:
+    """The facts, and below them one for each component: parameters, and bytes as stored, implied and asked for."""
+    source = {fact.name: fact.provenance for fact in result.facts}
+    stored = {part.component: part.bytes for part in result.stored_components or ()}
+    groups: tuple[tuple[str, Mapping[str, float], str | None], ...] = (
+        ("parameters", result.parameters_by_component, source["layers"]),
+        ("stored_bytes", stored, "header"),
+        ("implied_bytes", result.implied_components or {}, source["layers"]),
+        ("requested_bytes", result.requested_components or {}, source["weight_bytes"]),
+        ("requested_parameters", result.requested_types or {}, source["weight_bytes"]),
+    )
+    return [
+        *result.facts,
+        *(Fact(f"{group}.{name}", value, source) for group, values, source in groups for name, value in values.items()),
+    ]
 
 
 def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
@@ -39,48 +60,23 @@ def _tables(result: ModelResult, inputs: Mapping[str, Any]) -> list[Table]:
     told = any(fact.name == "parameters" and fact.value == total for fact in result.facts)
     whole = "all" if told else "as far as known"
     components = [
-        (name.replace("_", "-"), count(n), f"{n / total:.1%}")
+        (component_name(name), count(n), f"{n / total:.1%}")
         for name, n in (*result.parameters_by_component.items(), (whole, total))
     ]
     tables = [
-        table(("fact", "value", "from"), [_fact(fact) for fact in result.facts], left=(0, 1, 2)),
+        table(("fact", "value", "from"), [row for fact in result.facts for row in _fact(fact)], left=(0, 1, 2)),
         *_layer_map(result.layers),
         table(("component", "parameters", "share"), components),
         table((f"KV cache ({inputs['kv']})", "", "reserved\nin pages"), _cache(result)),
     ]
     if result.experts is not None:
         tables.append(_experts(result.experts))
-    if result.stored_components is not None:
-        tables.append(_stored(result.stored_components, result.implied_components))
-    elif result.stored_elements is not None:
-        stored = [(dtype, count(n)) for dtype, n in result.stored_elements.items()]
-        size = f"{(result.stored_bytes or 0) / GIB:.2f} GiB in the weight files"
-        tables.append(table(("stored as", "elements"), stored, title=size))
+    tables += weight_tables(result)
     return tables
 
 
-def _stored(parts: Sequence[StoredComponent], implied: Mapping[str, float] | None) -> Table:
-    """What the files hold by component, beside what the config implies where it tells more than the files."""
-    held = {part.component: part for part in parts}
-    total = sum(part.bytes for part in parts)
-    sizes = {**dict.fromkeys(implied or (), 0), **{name: part.bytes for name, part in held.items()}}
-    same = implied is None or implied == {name: part.bytes for name, part in held.items()}
-    told = {} if same or implied is None else {**implied, "all": sum(implied.values())}
-    rows = [
-        (
-            name.replace("_", "-"),
-            fixed(size / GIB, 2),
-            f"{size / total:.1%}",
-            *([fixed(told[name] / GIB, 2) if name in told else NOTHING] if told else []),
-            ", ".join(held[name].elements) if name in held else "",
-        )
-        for name, size in (*sizes.items(), ("all", total))
-    ]
-    heads = ("GiB", "share", *(["config\nimplies"] if told else []), "dtypes")
-    return table(("weights as stored", *heads), rows, left=(0, len(heads)))
-
-
-def _fact(fact: Fact) -> tuple[str, str, str]:
+def _fact(fact: Fact) -> list[tuple[str, str, str]]:
+    """The row of a fact, or rows where its value is a long list."""
     value = fact.value
     if isinstance(value, bool):
         text = "yes" if value else "no"
@@ -88,8 +84,9 @@ def _fact(fact: Fact) -> tuple[str, str, str]:
         text = f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
     else:
         text = value or NOTHING
-    name = fact.name.replace("_", " ")
-    return (name if name != "weight bytes" else "weights, bytes", text, fact.provenance or "")
+    name = FACTS.get(fact.name, fact.name.replace("_", " "))
+    first, *rest = wrap(text, VALUE, break_long_words=False, break_on_hyphens=False) or [""]
+    return [(name, first, fact.provenance or ""), *(("", line, "") for line in rest)]
 
 
 def _layer_map(runs: Sequence[LayerRun]) -> tuple[Table, Table]:
@@ -172,7 +169,7 @@ def _experts(experts: Experts) -> Table:
     shared = f", and a shared one of width {experts.shared_width:,}" if experts.shared_width else ""
     choice = experts.experts + experts.idle_experts
     idle = f", {experts.idle_experts} of which pass the token on unchanged" if experts.idle_experts else ""
-    title = f"experts: {experts.top_k} of {choice} chosen for a token{idle}{shared}; {experts.layers} layers"
+    title = f"experts: {experts.top_k} of {choice} for a token{idle}{shared}; {experts.layers} layers"
     header = ["tokens\na step", "distinct experts\nread a layer", "of all"]
     bytes_read = experts.expected_bytes
     header += [f"GiB read\n({experts.format})"] if bytes_read else []

@@ -1,17 +1,19 @@
-"""Text for terminals and pipes: aligned columns, nothing wrapped or cut, so that no digit is ever lost."""
+"""Text for terminals and pipes: aligned columns, no cell wrapped or cut, so that no digit is ever lost."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from roofcast.reports.document import plain
+from roofcast.reports.document import GAP, Table, grouped, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from roofcast.reports.document import Document, Table
+    from roofcast.reports.document import Document
 
-GAP: Final = "  "
+COLUMNS: Final = 80  # of a terminal
 RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 BOLD: Final = ("\x1b[1m", "\x1b[0m")
 NO_STYLE: Final = ("", "")
@@ -19,20 +21,50 @@ NO_STYLE: Final = ("", "")
 
 def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE) -> str:
     """The document as text; `style` opens and closes headings, on terminals that show them."""
-    blocks = [list(document.lines), *(list(_table(table, style)) for table in document.tables)]
+    blocks = [
+        list(document.lines),
+        *(list(_table(part, style)) for table in document.tables for part in fitting(table)),
+    ]
     blocks.append(list(_remark_lines(document)))
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
+def fitting(table: Table) -> list[Table]:
+    """A table as several that fit on a terminal, where it may be broken; each has the first column again.
+
+    >>> from roofcast.reports.document import table
+    >>> wide = table(("model", "a" * 40, "b" * 40, "c"), [], breaks=(2, 3))
+    >>> [part.width for part in fitting(wide)]
+    [47, 50]
+    """
+    if table.width <= COLUMNS or not table.breaks:
+        return [table]
+    parts: list[list[int]] = []
+    for start, end in pairwise((1, *table.breaks, len(table.header))):
+        group = list(range(start, end))
+        if parts and _only(table, [*parts[-1], *group]).width <= COLUMNS:
+            parts[-1] += group
+        else:
+            parts.append([0, *group])
+    first, *more = (_only(table, part) for part in parts)
+    return [first, *(replace(part, title="") for part in more)]
+
+
+def _only(table: Table, columns: Sequence[int]) -> Table:
+    header = tuple(table.header[column] for column in columns)
+    rows = tuple(tuple(row[column] for column in columns) for row in table.rows)
+    left = frozenset(number for number, column in enumerate(columns) if column in table.left)
+    return Table(header, rows, table.title, left)
+
+
 def _table(table: Table, style: tuple[str, str]) -> Iterator[str]:
     """Title, header, a rule and the rows; columns as wide as their widest cell."""
-    headings = _heading_lines(table.header)
-    widths = [max(map(len, column)) for column in zip(*headings, *table.rows, strict=True)]
+    headings, widths = _heading_lines(table.header), table.widths
     if table.title:
         yield style[0] + table.title + style[1]
     for heading in headings:
         yield style[0] + _row(heading, widths, table.left) + style[1]
-    yield RULE * (sum(widths) + len(GAP) * (len(widths) - 1))
+    yield RULE * table.width
     for row in table.rows:
         yield _row(row, widths, table.left)
 
@@ -49,12 +81,12 @@ def _row(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> s
         cell.ljust(width) if number in left else cell.rjust(width)
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
-    return GAP.join(padded).rstrip()
+    return (" " * GAP).join(padded).rstrip()
 
 
 def _remark_lines(document: Document) -> Iterator[str]:
     """Notes first, then what was assumed, then warnings."""
     remarks = document.remarks
-    yield from map(plain, remarks.notes)
-    yield from (f"assumed: {plain(line)}" for line in remarks.assumptions)
-    yield from (f"warning: {plain(line)}" for line in remarks.warnings)
+    yield from map(plain, grouped(remarks.notes))
+    yield from (f"assumed: {plain(line)}" for line in grouped(remarks.assumptions))
+    yield from (f"warning: {plain(line)}" for line in grouped(remarks.warnings))

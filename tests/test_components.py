@@ -241,14 +241,15 @@ def test_towers_of_a_spec_take_the_names_of_stored_ones() -> None:
     [
         ({"experts": 1000.0}, {"experts": 1000.0}, ()),
         ({"experts": 1000.0}, {"experts": 999.5}, ()),
-        ({"experts": 1000.0}, {"experts": 998.0}, ("experts: the files hold 1 kB, the config implies 998 B",)),
-        ({"scales": 2e6}, {}, ("scales: the files hold 2 MB, the config implies nothing",)),
-        ({"head": 0.0}, {"head": 3e9}, ("head: the files hold nothing, the config implies 3 GB",)),
+        ({"experts": 1024.0}, {"experts": 1022.0}, ("experts: the files hold 1 KiB, the config implies 1,022 B",)),
+        ({"scales": 2.0**21}, {}, ("scales: the files hold 2 MiB, the config implies nothing",)),
+        ({"head": 0.0}, {"head": 3 * 2.0**30}, ("head: the files hold nothing, the config implies 3 GiB",)),
+        ({"head": 2.0**44}, {"head": 2.0**29}, ("head: the files hold 16,384 GiB, the config implies 512 MiB",)),
         ({"experts": 1e9, "norms": 9000}, {"experts": 1e9, "norms": 0}, ()),
         (
-            {"experts": 1e9, "feed_forward": 20_000},
+            {"experts": 1e9, "feed_forward": 20_480},
             {"experts": 1e9, "feed_forward": 0},
-            ("feed forward: the files hold 20 kB, the config implies nothing",),
+            ("feed-forward: the files hold 20 KiB, the config implies nothing",),
         ),
     ],
 )
@@ -257,3 +258,14 @@ def test_components_that_differ_are_named(
 ) -> None:
     """A line for more than 0.1 % of the component and 0.001 % of the files; both sizes stand in it."""
     assert component_differences(stored, implied) == lines
+
+
+def test_components_that_differ_name_their_dtypes() -> None:
+    """What the files hold stands with its dtypes, the most bytes first; a component without tensors has none."""
+    stored, implied = {"attention": 4.0 * 2**30, "head": 0.0}, {"attention": 2.0**30, "head": 2.0**30}
+    lines = component_differences(stored, implied, {"attention": {"BF16": 2, "F32": 1}})
+
+    assert lines == (
+        "attention: the files hold 4 GiB (BF16, F32), the config implies 1 GiB",
+        "head: the files hold nothing, the config implies 1 GiB",
+    )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from roofcast.calculators.answer import Remarks
 from roofcast.calculators.describe import Fact, LayerRun, ModelResult, State, describe
 from roofcast.calculators.stored import StoredComponent
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.model import load_model
 from roofcast.modelspec.source import Checkpoint
 from roofcast.modelspec.weights import Tensor, collect
+from roofcast.reports.model import model_document
 from tests.checkpoints import (
     BF16,
     DEEPSEEK_V3,
@@ -134,6 +137,9 @@ def test_without_headers_nothing_is_stored() -> None:
     assert result.stored_bytes is None
     assert result.stored_components is None
     assert result.implied_components is None
+    assert result.implied_parts is None
+    assert (result.requested_components, result.requested_types) == (None, None)
+    assert result.kv_format == "bf16"
     assert facts_of(result)["parameters_in_files"] == Fact("parameters_in_files", None, None)
 
 
@@ -183,7 +189,7 @@ def test_a_component_that_differs_is_warned_of() -> None:
     _, said = describe(loaded(DEEPSEEK_V3, files=held_by(tensors)), weights=None, kv=BF16, contexts=None)
 
     lines = [line for line in said.warnings if "implies" in line]
-    assert lines == ["m: attention: the files hold 22.83 GB, the config implies 11.41 GB"]
+    assert lines == ["m: attention: the files hold 21.26 GiB (BF16), the config implies 10.63 GiB"]
 
 
 def test_the_table_of_stored_components(tmp_path: Path) -> None:
@@ -196,6 +202,20 @@ def test_the_table_of_stored_components(tmp_path: Path) -> None:
     assert [line.split()[0] for line in table[2:]] == ["embedding", "attention", "feed-forward", "norms", "head", "all"]
     assert table[2].split()[2:] == ["8.6%", "BF16"]
     assert max(map(len, table)) <= 80
+
+
+def test_a_long_value_is_broken() -> None:
+    """A fact that lists many things goes on in rows below it, and no digit or name is lost."""
+    result = described("gpt2")
+    names = ", ".join(f"a_key_that_nobody_reads_{n}" for n in range(9))
+    long = replace(result, facts=[*result.facts, Fact("keys_not_read", names, "config")])
+    rows = model_document(long, {"kv": "bf16"}, Remarks()).tables[0].rows
+    broken = rows[next(n for n, row in enumerate(rows) if row[0] == "keys not read") :]
+
+    assert len(broken) > 1
+    assert {row[0] for row in broken[1:]} == {""}
+    assert " ".join(row[1] for row in broken) == names
+    assert model_document(long, {"kv": "bf16"}, Remarks()).tables[0].width <= 80
 
 
 def test_mtp_without_headers_is_warned_of() -> None:

@@ -159,7 +159,7 @@ def test_numbers_of_headers_are_said_to_be() -> None:
     assert row.provenance["weight_bytes"] == row.provenance["parameters_in_files"] == "header"
     assert row.provenance["parameters"] == "config"
     assert [line.split(":")[1].strip() for line in said.warnings] == ["embedding", "attention", "feed-forward", "head"]
-    assert "the files hold 25.6 kB, the config implies 12.8 kB" in said.warnings[0]  # fp32 where it says bf16
+    assert "the files hold 25 KiB (F32), the config implies 12.5 KiB" in said.warnings[0]  # fp32 where it says bf16
 
 
 def test_a_requested_format_counts_every_parameter() -> None:
@@ -210,7 +210,7 @@ def test_files_that_contradict_the_config_are_warned_of() -> None:
     _, said = kv_model(loaded(TINY, files=collect({"x": held}, "x")), weights=None, kv=BF16, contexts=None)
 
     warning, component = said.warnings
-    assert "feed forward: the files hold" in component
+    assert "feed-forward: the files hold" in component
     assert f"{TINY_PARAMETERS:,}" in warning
     assert f"{TINY_PARAMETERS + 2 * 3 * 64:,}" in warning
 
@@ -323,6 +323,19 @@ def test_a_row_is_read_on_eighty_columns(name: str) -> None:
     rules = [line for line in roofcast("kv", name).out.splitlines() if line.startswith("─")]
 
     assert max(map(len, rules)) <= 80
+
+
+@pytest.mark.parametrize("config", ["Qwen/Qwen3.5-0.8B", "mistralai/Mistral-7B-v0.1", "google/gemma-3-270m"])
+def test_long_names_take_more_tables(config: str, tmp_path: Path) -> None:
+    """A model whose name leaves no room is read on eighty columns all the same, every heading in one of the tables."""
+    name = "Nobody-Nemotron-3.5-Lightning-30B-A3"
+    out = roofcast("kv", folder_of(tmp_path / name, published(config))).out
+    tables = [block for block in out.split("\n\n") if "\u2500" in block]
+
+    assert len(tables) > 1
+    assert max(len(line) for block in tables for line in block.splitlines()) <= 80
+    assert all(block.splitlines()[-1].startswith(name) for block in tables)
+    assert all(word in "".join(tables) for word in ("q/kv", "token", "@max", "(stored)", "params"))
 
 
 def test_assumptions_of_the_architecture_are_listed(tmp_path: Path) -> None:
