@@ -152,6 +152,8 @@ def awq(bits: int, group: int) -> Blocks:
 
     >>> awq(4, 128).sizes(4096, 4096)
     (8388608, 327680)
+    >>> awq(4, 128).sizes(100, 4096)  # 13 words for 100 outputs
+    (212992, 8064)
     """
     return replace(gptq(bits, group, order=False), across=True)
 
