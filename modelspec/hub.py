@@ -13,10 +13,12 @@ from urllib.parse import urljoin, urlsplit
 
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.folder import MAX_CONFIG, MAX_INDEX, QUANTIZATION, read_file
+from roofcast.modelspec.gguf_files import models_among
 from roofcast.modelspec.huberrors import (
     Ask,
     HubError,
     NotTheHubError,
+    OneGgufError,
     TooLongError,
     explain,
     is_passing,
@@ -324,7 +326,9 @@ class Hub:
             names = self.summary()[1]
         except HubError:
             names = ()
-        return HubError(without_config(names, self._ask(CONFIG)))
+        message = without_config(names, self._ask(CONFIG))
+        models = tuple(models_among(names))
+        return OneGgufError(message, models[0]) if len(models) == 1 else HubError(message)
 
 
 def _cap(response: Response) -> None:

@@ -23,6 +23,14 @@ class HubError(UndeterminedModelError):
     """The Hub could not be asked, or did not say; the message is one line."""
 
 
+class OneGgufError(HubError):
+    """A repo has no config.json but one model in GGUF, whose first file `file` names."""
+
+    def __init__(self, message: str, file: str) -> None:
+        super().__init__(message)
+        self.file = file
+
+
 class NotTheHubError(ConnectionError):
     """Something answered that is not the Hub: a captive portal, a proxy, a wrong HF_ENDPOINT."""
 

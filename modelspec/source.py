@@ -225,11 +225,17 @@ def _from_catalogue(known: KnownModel) -> Checkpoint:
 def _from_hub(
     repo: str, revision: str | None, *, offline: bool, progress: Progress | None, thorough: bool
 ) -> Checkpoint:
-    from roofcast.modelspec.hubrepo import read_repo  # noqa: PLC0415  a model of the catalogue does without
+    from roofcast.modelspec.gguf_tags import GgufName  # noqa: PLC0415  a model of the catalogue does without
+    from roofcast.modelspec.huberrors import OneGgufError  # noqa: PLC0415  likewise
+    from roofcast.modelspec.hubrepo import read_repo  # noqa: PLC0415  likewise
 
-    config, weights, problem, commit = read_repo(
-        _client(), repo, revision, offline=offline, progress=progress, thorough=thorough
-    )
+    try:
+        config, weights, problem, commit = read_repo(
+            _client(), repo, revision, offline=offline, progress=progress, thorough=thorough
+        )
+    except OneGgufError as only:
+        named = GgufName(repo, file=only.file)
+        return _from_gguf_repo(repo, named, revision, offline=offline, progress=progress)
     counted = f" ({weights.origin})" if weights and weights.origin != "headers" else ""
     return Checkpoint(repo, config, weights, problem, f"Hub {repo}@{commit}{counted}")
 
