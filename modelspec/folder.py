@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
 from roofcast.modelspec.nested import TEXT_BLOCKS
 from roofcast.modelspec.spec import QUANTIZATION_KEYS
-from roofcast.modelspec.strictjson import plain, quoted, read_object
+from roofcast.modelspec.strictjson import kind_of, plain, quoted, read_object
 from roofcast.modelspec.weights import (
     INDEX,
     LENGTH,
@@ -78,13 +78,19 @@ def with_quantization(config: dict[str, Any], text: bytes, where: str) -> dict[s
     """Return a config.json with the quantisation that the text of an hf_quant_config.json states.
 
     Raises:
-        MalformedModelError: that is no JSON object.
+        MalformedModelError: that is no JSON object, or states it otherwise.
 
     >>> with_quantization({"vocab_size": 9}, b'{"quantization": {"quant_algo": "FP8"}}', "hf_quant_config.json")
     {'vocab_size': 9, 'quantization_config': {'quant_algo': 'FP8'}}
     """
-    method = read_object(text, where).get("quantization")
-    return {**config, "quantization_config": method} if isinstance(method, dict) else config
+    found = read_object(text, where)
+    method = found if "quant_algo" in found else found.get("quantization")
+    if method is None:
+        return config
+    if not isinstance(method, dict):
+        msg = f"{where}: quantization is {kind_of(method)}; it must be an object, with a quant_algo"
+        raise MalformedModelError(msg)
+    return {**config, "quantization_config": method}
 
 
 def read_file(path: Path, where: str, limit: int) -> bytes:

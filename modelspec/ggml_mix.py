@@ -57,6 +57,7 @@ SMALL: Final = 2
 SMALL_RECURRENT: Final = 64
 NORMS_A_LAYER: Final = 8
 RECURRENT: Final = ("ssm_", "shortconv.")
+SPOKEN: Final = ("talker", "token2wav", "speech", "vocoder")  # what a model speaks with
 PACKED_EXPERTS: Final = "mxfp4"  # quantisation of a checkpoint whose experts the converter leaves as they are
 UNMOVED: Final = ("q8_0", "q6_k", "q4_0", "q4_1", "q5_0", "q5_1", "q3_k_s", "q5_k_s", "mxfp4_moe")
 OTHER_NAMES: Final = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}  # llama-quantize's own
@@ -176,7 +177,7 @@ def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> Mix
     for tensor, kind in _typed(spec, mix, tensors, imatrix=_by_default(mix) if imatrix is None else imatrix):
         components[tensor.component] += BY_NAME[kind].size(tensor.elements)
         elements[kind] += tensor.elements
-    for component, count, kind in _rest(spec, tensors):
+    for component, count, kind in _rest(spec, mix, tensors):
         components[component] += BY_NAME[kind].size(count)
         elements[kind] += count
     unused = sum(tensor.elements for tensor in tensors if not tensor.used)
@@ -252,8 +253,8 @@ def _is_seventy(spec: ModelSpec) -> bool:
     return len(spec.layers) == layers > 0 and (not shares or _group(spec) != 1)
 
 
-def _rest(spec: ModelSpec, tensors: Iterable[GgufTensor]) -> Iterator[tuple[str, int, str]]:
-    """What is in no tensor of two dimensions, by component: in F32; towers are in a file of their own.
+def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[tuple[str, int, str]]:
+    """What is in no tensor of two dimensions, by component: in F32, and towers in 16 bit, in a file of their own.
 
     Raises:
         UndeterminedModelError: where it is too much for biases and norms.
@@ -272,6 +273,8 @@ def _rest(spec: ModelSpec, tensors: Iterable[GgufTensor]) -> Iterator[tuple[str,
     for component, count in spec.components.items():
         left = count - named[component]
         if component in beside:
+            kept = not any(word in component for word in SPOKEN)
+            yield from ((component, left, mix.type if mix.type in WHOLE else "F16"),) if kept else ()
             continue
         if left > room[component]:
             msg = f"{left:,} parameters of {component} of model_type {quoted(spec.model_type)} are in no tensor that "
@@ -292,6 +295,10 @@ def _assumptions(spec: ModelSpec, mix: Mix, imatrix: bool | None, unused: int) -
         yield "its experts stay MXFP4 as its checkpoint has them, which is how llama.cpp's converter writes them"
     if unused:
         yield f"{unused:,} parameters that its layers do not read are in the file all the same: keys and values, padding"
-    if spec.towers:
-        names, held = ", ".join(tower.name for tower in spec.towers), sum(tower.parameters for tower in spec.towers)
-        yield f"{names}: in a file of its own (mmproj), {2 * held / 1e9:.2f} GB in F16, and not in these bytes"
+    spoken = [tower for tower in spec.towers if any(word in tower.name for word in SPOKEN)]
+    seen = [tower for tower in spec.towers if tower not in spoken]
+    if seen and quantised:
+        size = 2 * sum(tower.parameters for tower in seen) / 1e9
+        yield f"{size:.2f} GB of it are {', '.join(tower.name for tower in seen)} in F16, in a file of its own (mmproj)"
+    if spoken:
+        yield f"{', '.join(tower.name for tower in spoken)}: llama.cpp's files leave it out, and so do these bytes"

@@ -10,7 +10,7 @@ from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelErro
 from roofcast.modelspec.ggml import ggml_type
 from roofcast.modelspec.gguf_cursor import FIRST_READ, MAX_STRING, Cursor
 from roofcast.modelspec.strictjson import kind_of, quoted
-from roofcast.modelspec.weights import MAX_TENSORS, Tensor, likely
+from roofcast.modelspec.weights import MAX_TENSOR_NAME, MAX_TENSORS, Tensor, likely
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +91,7 @@ VERSIONS: Final = (2, 3)
 ALIGNMENT: Final = "general.alignment"
 DEFAULT_ALIGNMENT: Final = 32  # [B]
 LEAST_ALIGNMENT: Final = 8  # [B], of the specification
-MAX_NAME: Final = (1 << 16) - 1  # [B] of a key, of the specification; names of tensors have at most 64
+MAX_NAME: Final = (1 << 16) - 1  # [B] of a key, of the specification
 MAX_DIMENSIONS: Final = 4
 MAX_KEYS: Final = 100_000
 MAX_STRINGS: Final = 1 << 22  # of one list; the largest vocabularies have half a million merges
@@ -272,7 +272,7 @@ def _tensors(cursor: Cursor, count: int) -> list[tuple[Tensor, int]]:
     names = set()
     for index in range(count):
         nameless = f"the name of tensor {index}"
-        name = cursor.text(cursor.length(MAX_NAME, nameless), nameless)
+        name = cursor.text(cursor.length(MAX_TENSOR_NAME, nameless), nameless)
         what = f"tensor {quoted(name)}"
         if name in names:
             msg = f"{where}: {what} occurs twice; it must occur once"

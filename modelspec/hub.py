@@ -18,6 +18,7 @@ from roofcast.modelspec.huberrors import (
     Ask,
     HubError,
     NotTheHubError,
+    NotTheRangeError,
     OneGgufError,
     TooLongError,
     explain,
@@ -353,6 +354,9 @@ def _body(response: Response, first: int, last: int, deadline: float) -> tuple[b
     if response.headers.get("Content-Type", "").startswith("text/html"):
         raise NotTheHubError
     whole = response.status_code != _PART  # the range was ignored
+    began = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
+    if not whole and began and int(began[1]) != first:
+        raise NotTheRangeError(first)
     skip = first if whole else 0
     end = skip + last - first + 1
     body = bytearray()

@@ -39,6 +39,10 @@ class TooLongError(Exception):
     """An answer goes on past the size that such a file may have; holds that size. [B]"""
 
 
+class NotTheRangeError(Exception):
+    """An answer is of other bytes than were asked for; holds the first that was. [B]"""
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What was asked of the Hub when it went wrong.
@@ -279,6 +283,9 @@ _MESSAGES: Final[dict[str, Callable[[Any, Ask], str]]] = {
     "TimeoutException": _time_out,
     "TimeoutError": _too_slow,
     "TooLongError": _too_long,
+    "NotTheRangeError": lambda _, ask: (
+        f"{ask.host} answered with other bytes of {ask.file} than were asked for; is a proxy between?"
+    ),
     "ProxyError": _no_connection,
     "ConnectError": _no_connection,
     "UnsupportedProtocol": _no_connection,

@@ -127,17 +127,18 @@ def _from_index(remote: Remote, text: bytes, progress: Progress | None, *, thoro
     index = parse_index(text, where)
     chosen = shards_of(index)
     if len(chosen) > MANY and not all(map(remote.cached, chosen)):
-        if found := _at_once(remote, chosen, index):
+        total = _total_size(text, where)
+        if found := _at_once(remote, chosen, index, total):
             return found
-        if not thorough and (found := _summarised(remote, len(chosen), _total_size(text, where), len(index))):
+        if not thorough and (found := _summarised(remote, len(chosen), total, len(index))):
             return found
     return collect(_one_by_one(remote, chosen, progress, INDEX), remote.where, index)
 
 
-def _at_once(remote: Remote, chosen: Sequence[str], index: Mapping[str, str]) -> WeightFiles | None:
+def _at_once(remote: Remote, chosen: Sequence[str], index: Mapping[str, str], total: int) -> WeightFiles | None:
     """Return what the Hub's own copy of the headers says; None where it gives none, or one that is not of this index.
 
-    It is of the newest commit, and the index may be of the one before.
+    It is of the newest commit, and the index may be of the one before: tensors and bytes must be those of the index.
     """
     where = f"{remote.where}: the Hub's copy of its headers"
     try:
@@ -145,9 +146,11 @@ def _at_once(remote: Remote, chosen: Sequence[str], index: Mapping[str, str]) ->
         if not isinstance(copies, dict) or copies.keys() != set(chosen):
             return None
         shards = {name: tensors_of(copies[name], where) for name in chosen if isinstance(copies[name], dict)}
-        return collect(shards, remote.where, index)
+        found = collect(shards, remote.where, index)
     except (HubError, MalformedModelError):  # the files themselves will tell
         return None
+    same = len(found.tensors) == len(index) and (not total or _agree(found.bytes, total, len(index)))
+    return found if same else None
 
 
 def _summarised(remote: Remote, files: int, total: int, tensors: int) -> WeightFiles | None:

@@ -183,6 +183,9 @@ def read_latent(config: Config, slot: Slot, role: str) -> LatentAttention:
         raise MalformedModelError(msg)
     heads, rope = config.size("query_heads"), _rope_dim(config)
     shared = config.size("hidden") // heads if config.trait_value("values_share_hidden") else None
+    if shared == 0:
+        msg = f"hidden_size is {config.size('hidden')}, less than the {heads} heads that share it"
+        raise MalformedModelError(msg)
     value_head_dim = config.size("v_head_dim", shared)
     gate = config.family.gate if not config.family.gate_key or config.flag(config.family.gate_key) else ""
     plain = 0 if rotates(config, layer) else rope  # without RoPE the whole key is expanded from the latent

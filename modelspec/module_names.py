@@ -9,11 +9,12 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.errors import MalformedModelError
+from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
+from roofcast.modelspec.safe_match import UnsafePatternError, compile_safe
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # what stands before the layers, by class and wrapper
 PREFIXES: Final = ("model.", "model.language_model.", "language_model.model.", "backbone.", "")
@@ -24,9 +25,12 @@ _LAYER: Final = re.compile(
 _EXPERT: Final = re.compile(r"(?<=experts\.)\d+(?=\.|$)")
 _WILD: Final = re.compile(r"[*?\[]")
 _EXPRESSION: Final = re.compile(r"(?:re|[-+]):(?P<text>.*)")
-_REPEATS: Final = re.compile(r"(?<!\\)[*+{]")
-_NESTED: Final = re.compile(r"\([^()]*[*+{][^()]*\)[*+{]|\)[^()]*\)[*+{]")
-_MOST_REPEATS: Final = 4  # of one expression; with more a stranger's could run for minutes
+_PLACED: Final = re.compile(
+    r"\^?(?:\.\*)?(?:(?:language_)?model\\?\.)*(?P<layers>layers\\?\.\d{1,6}\\?\.(?:\w|\\\.)+)(?P<open>\.\*)?\$?"
+)
+_MOST_WILD: Final = 500  # patterns of one list
+_MOST_TELLING: Final = 32  # of these, those that tell layers apart
+_TELLS: Final = re.compile(r"layers|blocks|(?:^|[.\\*])h\\?\.|(?:^|[^\w])\d|\\d|\[[^\]]*\d")
 _MOST: Final = 1_000  # characters of a pattern; published ones have fewer than a hundred
 # a module's name here -> its names in published files
 SYNONYMS: Final = {
@@ -63,7 +67,7 @@ class Names:
     exact: Mapping[str, frozenset[int] | None]
     starts: Mapping[str, frozenset[int]]
     experts: Mapping[tuple[str, int], int]
-    wild: tuple[tuple[re.Pattern[str], bool], ...]
+    wild: tuple[tuple[Callable[[str], bool], bool], ...]
     decoder: int
 
     def share(self, layer: int | None, name: str, count: int = 1) -> float:
@@ -77,12 +81,11 @@ class Names:
         found = [key for key in _runs(name) if key in self.exact and _in(layer, self.exact[key])]
         if found:
             return max(self.experts.get((key, -1 if layer is None else layer), count) for key in found) / count
-        every = aliases(name)
-        if any(_in(layer, layers) and any(n.startswith(start) for n in every) for start, layers in self.starts.items()):
+        if self.starts and any(_in(layer, self.starts[start]) for start in _starts(name) if start in self.starts):
             return 1.0
         return float(any(self._matches(pattern, layer, name, tells=tells) for pattern, tells in self.wild))
 
-    def _matches(self, pattern: re.Pattern[str], layer: int | None, name: str, *, tells: bool) -> bool:
+    def _matches(self, pattern: Callable[[str], bool], layer: int | None, name: str, *, tells: bool) -> bool:
         draft = layer is not None and layer >= self.decoder > 0
         shown = layer if tells or draft or layer is None else 0
         return _any_match(pattern, shown, name, layer - self.decoder if draft and layer is not None else None)
@@ -93,8 +96,8 @@ def _in(layer: int | None, layers: frozenset[int] | None) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def _any_match(pattern: re.Pattern[str], layer: int | None, name: str, draft: int | None) -> bool:
-    return any(pattern.match(full) for full in _full_names(layer, name, draft))
+def _any_match(pattern: Callable[[str], bool], layer: int | None, name: str, draft: int | None) -> bool:
+    return any(pattern(full) for full in _full_names(layer, name, draft))
 
 
 def _full_names(layer: int | None, name: str, draft: int | None) -> Iterator[str]:
@@ -128,6 +131,12 @@ def _runs(name: str) -> tuple[str, ...]:
     return tuple(runs - {"*"})
 
 
+@lru_cache(maxsize=4096)
+def _starts(name: str) -> frozenset[str]:
+    """Every beginning of a module's names, the empty one too."""
+    return frozenset(alias[:end] for alias in aliases(name) for end in range(len(alias) + 1))
+
+
 def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
     """Reads a list of names: plain paths, wildcards, `re:` regular expressions and those of GPTQModel (`-:`, `+:`).
 
@@ -136,22 +145,26 @@ def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
         decoder: layers of the decoder, which the numbers of `mtp.layers` come after.
 
     Raises:
-        MalformedModelError: a regular expression that is none.
+        MalformedModelError: a regular expression that is none, or more of them than can be.
     """
     exact: dict[str, set[int] | None] = {}
     starts: dict[str, set[int]] = {}
     experts: dict[tuple[str, int], set[str]] = {}
-    wild: list[tuple[re.Pattern[str], bool]] = []
+    wild: list[tuple[Callable[[str], bool], bool]] = []
     for text in dict.fromkeys(patterns):
-        name = re.sub(f"^{_PREFIX}", "", text)
-        placed = _LAYER.fullmatch(name)
-        if len(text) > _MOST or _EXPRESSION.match(text) or (_WILD.search(name) and not placed):
-            wild.append(_pattern(text, name))
+        if len(text) > _MOST:
+            msg = f"the quantisation lists a name of {len(text):,} characters; it must have {_MOST:,} at most"
+            raise MalformedModelError(msg)
+        name, expression = _plain_name(text)
+        placed = None if expression else _LAYER.fullmatch(name)
+        if expression or (_WILD.search(name) and not placed):
+            wild.append(_pattern(text, name, expression))
         elif placed is None:
             exact[name] = None
         else:
             layer = int(placed["layer"]) + decoder * bool(placed["draft"])
             _place(placed, layer, starts if placed["open"] else exact, experts)
+    _refuse_many(wild)
     return Names(
         {key: None if layers is None else frozenset(layers) for key, layers in exact.items()},
         {key: frozenset(layers) for key, layers in starts.items()},
@@ -159,6 +172,33 @@ def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
         tuple(wild),
         decoder,
     )
+
+
+def _plain_name(text: str) -> tuple[str, str]:
+    r"""A name without what stands before its layers and, where it has to be matched as one, its expression.
+
+    An expression that only spells one layer's modules out is the name of these: `re:.*layers\.3\.mlp.*`.
+    """
+    expression = _EXPRESSION.match(text)
+    if not expression:
+        name = re.sub(f"^{_PREFIX}", "", text)
+        inner = name.lstrip("*")
+        return (inner if _LAYER.fullmatch(inner) else name), ""
+    spelt = _PLACED.fullmatch(expression["text"])
+    if spelt and "$" not in expression["text"]:
+        return spelt["layers"].replace("\\", "") + "*", ""
+    return text, expression["text"]
+
+
+def _refuse_many(wild: list[tuple[Callable[[str], bool], bool]]) -> None:
+    """Raises where a list has more patterns than any published one, and than can be matched in time."""
+    telling = sum(tells for _, tells in wild)
+    if len(wild) > _MOST_WILD or telling > _MOST_TELLING:
+        msg = (
+            f"the quantisation lists {len(wild):,} patterns, {telling:,} of them by layer; at most {_MOST_WILD} and "
+            f"{_MOST_TELLING} are understood, and any number of plain names"
+        )
+        raise UndeterminedModelError(msg)
 
 
 def _place(
@@ -178,19 +218,14 @@ def _place(
         layers.add(layer)
 
 
-def _pattern(text: str, name: str) -> tuple[re.Pattern[str], bool]:
-    """A pattern over the whole name, and whether it can tell layers apart: without a digit none does."""
-    expression = _EXPRESSION.match(text)
-    if len(text) > _MOST:
-        msg = f"the quantisation lists a name of {len(text):,} characters; it must have {_MOST:,} at most"
-        raise MalformedModelError(msg)
-    if expression and (len(_REPEATS.findall(text)) > _MOST_REPEATS or _NESTED.search(text)):
-        msg = f"the quantisation lists {quoted(text)}; it may repeat {_MOST_REPEATS} times at most, none within another"
-        raise MalformedModelError(msg)
+def _pattern(text: str, name: str, expression: str) -> tuple[Callable[[str], bool], bool]:
+    """What matches a pattern over the whole name, and whether it can tell layers apart."""
+    tells = _TELLS.search(text) is not None
+    if not expression:
+        glob = re.compile(f"{translate(name)}|{translate(f'{name}.*')}")
+        return (lambda full: glob.match(full) is not None), tells
     try:
-        if expression:
-            return re.compile(expression["text"]), any(map(str.isdigit, text))
-        return re.compile(f"{translate(name)}|{translate(f'{name}.*')}"), any(map(str.isdigit, text))
-    except (re.error, OverflowError, RecursionError) as error:
-        msg = f"the quantisation lists {quoted(text)}, which is no regular expression ({error})"
+        return compile_safe(expression), tells
+    except UnsafePatternError as error:
+        msg = f"the quantisation lists {quoted(text)}, which is no regular expression that is understood: {error}"
         raise MalformedModelError(msg) from error

@@ -117,6 +117,7 @@ def width_of(config: Mapping[str, Any]) -> Width:
     text = text_model(config).raw
     blocks = [block for key in QUANTIZATION_KEYS if isinstance(block := text.get(key), Mapping)]
     stated = [pair for block in blocks for pair in _stated(block)]
+    stated = [(key, value) for key, value in stated if type(value) is int]
     bits = {value for key, value in stated if key in _BITS}
     groups = {value for key, value in stated if key == "group_size"}
     return Width(_only(bits), _only(groups))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
 from roofcast.modelspec.module_names import names_of
-from roofcast.modelspec.quantization import LINEAR_AND_HEAD, Packing, Stated, rules
+from roofcast.modelspec.quantization import LINEAR_AND_HEAD, MOST_GROUPS, Packing, Stated, rules
 from roofcast.modelspec.schemes import ALL, MXFP4, MXFP8, NVFP4, NVFP4_WEIGHTS, SHAPE, WORD, Blocks
 from roofcast.modelspec.strictjson import quoted, short
 
@@ -45,6 +45,9 @@ def read_compressed(found: Stated) -> Packing:
     if not groups and not found.block.get("kv_cache_scheme"):
         msg = f"{found.key}: config_groups is missing; compressed-tensors states its schemes there"
         raise MalformedModelError(msg)
+    if len(groups) > MOST_GROUPS:
+        msg = f"{found.key}: config_groups has {len(groups):,} groups; at most {MOST_GROUPS} are understood"
+        raise UndeterminedModelError(msg)
     default, named = None, []
     for key, group in groups.items():
         if not isinstance(group, dict):
@@ -83,7 +86,7 @@ def _scheme(found: Stated, group: Mapping[str, Any]) -> Blocks | None:
         msg = f"compressed-tensors format {quoted(packing)} is not understood; known: {known}"
         raise UndeterminedModelError(msg)
     bits, kind = found.bits(weights, "num_bits"), weights.get("type", "int")
-    if kind not in {"int", "float"}:
+    if kind not in ("int", "float"):
         msg = f"{found.key}: type is {short(kind)}; it must be int or float"
         raise MalformedModelError(msg)
     return _blocks(found, weights, inputs, bits, packed=packing in _PACKED)
@@ -93,7 +96,7 @@ def _blocks(found: Stated, weights: Mapping[str, Any], inputs: Mapping[str, Any]
     block, words = _block(found, weights)
     named = f"{'fp' if weights.get('type') == 'float' else 'int'}{bits}"
     scale = str(weights.get("scale_dtype") or "bfloat16").removeprefix("torch.")
-    ordered = packed and weights.get("actorder") in {"group", True}
+    ordered = packed and weights.get("actorder") in ("group", True)
     static = inputs.get("dynamic") is False
     return Blocks(
         name=f"{named}, {words}",

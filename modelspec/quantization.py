@@ -35,6 +35,7 @@ _REACHES: Final[Mapping[str, Callable[[Placed], bool]]] = {
     ROUTED: lambda placed: placed.component == EXPERTS or ".experts." in f".{placed.matrix.name}",
     EVERY: lambda _: True,
 }
+MOST_GROUPS: Final = 256  # ways of storing that one checkpoint may mix
 LONGEST: Final = 1 << 16  # side of a block
 # words of a list of exceptions that name what stands beside the decoder
 _BESIDE: Final = (
@@ -175,7 +176,8 @@ class Stated:
 
     def spares_towers(self, *keys: str) -> bool:
         """Whether a list of exceptions names what stands beside the decoder."""
-        listed = [str(name) for key in keys for name in self.block.get(key) or ()]
+        lists = (self.block.get(key) for key in keys)
+        listed = [str(name) for found in lists if isinstance(found, list) for name in found]
         return any(word in name for name in listed for word in _BESIDE)
 
     def part(self, key: str, block: Block | None = None) -> Block:
@@ -266,4 +268,7 @@ def grouped(found: Stated, named: Iterable[tuple[str, Scheme | None]]) -> tuple[
     by_scheme: dict[Scheme | None, list[str]] = {}
     for name, scheme in named:
         by_scheme.setdefault(scheme, []).append(name)
+    if len(by_scheme) > MOST_GROUPS:
+        msg = f"{found.key} has modules of {len(by_scheme):,} kinds; at most {MOST_GROUPS} are understood"
+        raise UndeterminedModelError(msg)
     return rules(*((names_of(names, found.layers), scheme) for scheme, names in by_scheme.items()))

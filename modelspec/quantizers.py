@@ -105,8 +105,14 @@ def _read_gptq(found: Stated) -> Packing:
     own = grouped(found, ((name, _dynamic(found, name, block)) for name, block in found.part("dynamic").items()))
     inside = found.block.get("modules_in_block_to_quantize")
     if inside:
-        names = [name for group in inside for name in ([group] if isinstance(group, str) else group)]
-        return Packing("gptq", (*own, *rules((names_of(map(str, names), found.layers), default))), None, head)
+        groups = (
+            [[group] if isinstance(group, str) else group for group in inside] if isinstance(inside, list) else [inside]
+        )
+        if not all(isinstance(group, list) and all(isinstance(name, str) for name in group) for group in groups):
+            msg = f"{found.key}: modules_in_block_to_quantize is {short(inside)}; it must be lists of names of modules"
+            raise MalformedModelError(msg)
+        names = (name for group in groups for name in group)
+        return Packing("gptq", (*own, *rules((names_of(names, found.layers), default))), None, head)
     return Packing("gptq", (*own, *rules((found.names(*EXCEPT), None))), default, head)
 
 
@@ -150,7 +156,11 @@ def _read_bitsandbytes(found: Stated) -> Packing:
     if block.get("load_in_8bit") or block.get("_load_in_8bit"):
         scheme: Scheme = replace(INT8_ROW, beside=1)
     elif block.get("load_in_4bit") or block.get("_load_in_4bit"):
-        scheme = Absmax(str(block.get("bnb_4bit_quant_type", "fp4")), bool(block.get("bnb_4bit_use_double_quant")))
+        kind = block.get("bnb_4bit_quant_type", "fp4")
+        if kind not in ("nf4", "fp4"):
+            msg = f"{found.key}: bnb_4bit_quant_type is {short(kind)}; it must be nf4 or fp4"
+            raise MalformedModelError(msg)
+        scheme = Absmax(str(kind), bool(block.get("bnb_4bit_use_double_quant")))
     else:
         msg = f"{found.key}: neither load_in_4bit nor load_in_8bit is true; bitsandbytes must have one"
         raise MalformedModelError(msg)
@@ -171,6 +181,9 @@ def _read_mlx(found: Stated) -> Packing:
         msg = f"{found.key}: mode {quoted(mode)} is not understood; known: affine, mxfp4, mxfp8"
         raise UndeterminedModelError(msg)
     group = found.size("group_size", 64)
+    if not group:
+        msg = f"{found.key}: group_size is -1; MLX packs in groups, of 32, 64 or 128"
+        raise MalformedModelError(msg)
 
     def scheme(block: Mapping[str, Any]) -> Blocks:
         bits = found.bits(block) if "bits" in block else found.bits()

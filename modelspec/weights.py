@@ -43,7 +43,8 @@ DTYPE_BITS: Final[dict[str, int]] = {
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
 MAX_HEADER: Final = 100_000_000  # [B], the limit of the format's own reader
-MAX_TENSORS: Final = 300_000  # of one file; the largest published models have a third of that in all their files
+MAX_TENSOR_NAME: Final = 512  # characters; the longest of published files has 120
+MAX_TENSORS: Final = 150_000  # of one file; the largest published models have 210,000 in some sixty files
 _UNREAD: Final = (".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".npz")
 _NO_WEIGHTS: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt"})
 _MAX_RANK: Final = 64  # dimensions; no tensor library has more
@@ -190,6 +191,7 @@ def tensors_of(header: Mapping[str, Any], where: str, data: int | None = None) -
     if not isinstance(metadata, dict | None):
         msg = f"{where}: __metadata__ is {kind_of(metadata)}; it must be an object"
         raise MalformedModelError(msg)
+    refuse_long_name(max(entries, key=len, default=""), where)
     placed = sorted(((*_offsets(n, e, where), n) for n, e in entries.items()), key=lambda item: item[:2])
     tensors = []
     position = 0
@@ -329,6 +331,17 @@ def summarise(elements: Mapping[str, int], origin: str, files: int = 0) -> Weigh
         msg = f"{origin}: {total:,} elements in all; no model has so {'many' if total else 'few'}"
         raise MalformedModelError(msg)
     return WeightFiles((), dict(elements), sum(n * DTYPE_BITS[d] for d, n in elements.items()) // 8, files, origin)
+
+
+def refuse_long_name(name: str, where: str) -> None:
+    """Refuse a tensor's name that no library writes.
+
+    Raises:
+        MalformedModelError: it is longer than 512 characters.
+    """
+    if len(name) > MAX_TENSOR_NAME:
+        msg = f"{where}: the name of tensor {quoted(name)} has {len(name):,} characters; at most {MAX_TENSOR_NAME} are possible"
+        raise MalformedModelError(msg)
 
 
 def _refuse_crowd(header: bytes, where: str) -> None:

@@ -345,14 +345,24 @@ def test_no_other_mix_depends_on_an_importance_matrix() -> None:
 
 
 def test_towers_are_a_file_of_their_own() -> None:
-    """A vision tower is in no named file, and the answer says how large its own is."""
+    """A vision tower is F16 whatever the mix, and the answer says how many of the bytes are its own file's."""
     spec = spec_of("Qwen/Qwen2.5-VL-3B-Instruct")
     made = mix_bytes(spec, "q4_k_m")
 
-    assert made.components["vision"] == 0
-    assert sum(made.elements.values()) == spec.decoder_parameters
     held = sum(tower.parameters for tower in spec.towers)
-    assert any(f"mmproj), {2 * held / 1e9:.2f} GB" in line for line in made.assumptions)
+    assert 2 * spec.components["vision"] == made.components["vision"]
+    assert sum(made.elements.values()) == spec.parameters
+    assert any(line.startswith(f"{2 * held / 1e9:.2f} GB of it are vision") for line in made.assumptions)
+
+
+def test_what_a_model_speaks_with_is_in_no_file() -> None:
+    """Qwen2.5-Omni's talker is not converted: the bytes are those of the thinker and its towers, and it is said."""
+    spec = spec_of("Qwen/Qwen2.5-Omni-7B-AWQ")
+    made = mix_bytes(spec, "f16")
+
+    assert made.components["talker"] == 0
+    assert sum(made.elements.values()) < spec.parameters
+    assert any("talker" in line and "leave it out" in line for line in made.assumptions)
 
 
 @pytest.mark.parametrize(("mix", "size"), [("q4_k_m", 11_624_759_488), ("q8_0", 12.1e9), ("f16", 13.8e9)])

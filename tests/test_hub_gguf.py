@@ -21,7 +21,7 @@ from tests.hub_client import (  # noqa: F401  pytest finds them by name
     server_fixture,
     written,
 )
-from tests.hub_server import LocalHub, Sparse
+from tests.hub_server import Fault, LocalHub, Sparse
 from tests.running import answer
 
 if TYPE_CHECKING:
@@ -342,4 +342,24 @@ def test_an_architecture_that_is_not_understood_names_the_model(hub: LocalHub) -
     hub.add(REPO, {"m-Q8_0.gguf": gguf({"v.blk.0.w": ("F16", [2, 2])}, {"general.architecture": "clip"})})
 
     with pytest.raises(ModelError, match=f"^{REPO}:Q8_0: .*clip"):
+        resolve(f"{REPO}:Q8_0")
+
+
+def test_the_only_gguf_of_a_repo_without_a_config_is_meant(hub: LocalHub) -> None:
+    """Named plainly, a repo with one model in GGUF and no config.json is that model, split or not."""
+    hub.add(REPO, {"a-Q8_0.gguf": model("Q8_0"), "mmproj-a.gguf": b""})
+    hub.add("acme/parts", split("b-F16", "F16"))
+
+    assert told(resolve(REPO)) == ("headers", BYTES["Q8_0"], 1)
+    assert told(resolve("acme/parts")) == ("headers", BYTES["F16"], 3)
+
+
+def test_other_bytes_than_asked_for_are_no_answer(hub: LocalHub) -> None:
+    """A proxy that always sends the start of a file is named, and the file is not called broken."""
+    big = model("Q8_0", **{"general.name": "x" * 3_000_000})
+    hub.add(REPO, {"big-Q8_0.gguf": big})
+    always = {"Content-Range": f"bytes 0-{len(big.start) - 1}/{big.size}"}
+    hub.faults.append(Fault("big-Q8_0.gguf", "status", code=206, headers=always, body=big.start, methods=("GET",)))
+
+    with pytest.raises(UndeterminedModelError, match=r"other bytes of big-Q8_0\.gguf than were asked for"):
         resolve(f"{REPO}:Q8_0")

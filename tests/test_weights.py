@@ -163,7 +163,7 @@ def test_another_kind_of_file_is_called_what_it_is(start: bytes, says: str) -> N
 @pytest.mark.parametrize(("mark", "text"), [("[", b"[],"), ("{", b"{},"), (",", b"1,")])
 def test_what_would_fill_the_memory_is_not_parsed(mark: str, text: bytes) -> None:
     """A header of nothing but lists, objects or numbers takes many times its own memory: it is refused unparsed."""
-    with pytest.raises(MalformedModelError, match=rf"times '\{mark}'; 300,000 tensors are the most"):
+    with pytest.raises(MalformedModelError, match=rf"times '\{mark}'; 150,000 tensors are the most"):
         parse_header(b'{"w":{"shape":[' + text * 5_000_000 + b"1]}}", "x")
 
 
@@ -367,3 +367,13 @@ def test_a_name_with_line_breaks_stays_on_one_line() -> None:
         parse_header(b'{"a\\nb": 1}', "x")
 
     assert str(caught.value) == r"x: tensor 'a\nb' is a number; it must be an object"
+
+
+def test_no_name_of_a_tensor_is_endless() -> None:
+    """A name that no library writes is refused, whatever is in it; 512 characters are not."""
+    entry = {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}
+    assert parse_header(json.dumps({"a" * 512: entry}).encode(), "x")[0].elements == 1
+    with pytest.raises(
+        MalformedModelError, match=r"x: the name of tensor 'layers\.1.* has 450,000 characters; at most 512"
+    ):
+        parse_header(json.dumps({"layers.1." * 50_000: entry}).encode(), "x")
