@@ -10,14 +10,18 @@ from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
-from roofcast.modelspec.safe_match import UnsafePatternError, compile_safe
+from roofcast.modelspec.safe_match import Steps, UnsafePatternError, compile_safe
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # what stands before the layers, by class and wrapper
-PREFIXES: Final = ("model.", "model.language_model.", "language_model.model.", "backbone.", "")
+# -> the word that a pattern must spell for it to matter
+PREFIXES: Final[Mapping[str, str]] = {
+    "model.": "", "": "", "model.language_model.": "language_model", "language_model.model.": "language_model",
+    "backbone.": "backbone",
+}  # fmt: skip
 _PREFIX: Final = r"(?:thinker\.|model\.|language_model\.|transformer\.|backbone\.|text_model\.|decoder\.|gpt_neox\.)*"
 _LAYER: Final = re.compile(
     r"(?P<draft>mtp\.)?(?:layers|h|blocks)\.(?P<layer>\d{1,6})(?:\.(?P<rest>[^*?\[]*)(?P<open>\*?))?"
@@ -50,6 +54,25 @@ SYNONYMS: Final = {
     "embed_tokens": ("embed_tokens", "embeddings", "wte", "embed"),
     "lm_head": ("lm_head", "head", "output"),
 }
+SHORT: Final = 2  # characters of w1, w2 and w3, which a set may spell: w[123]
+_WORDS: Final = frozenset(word for words in SYNONYMS.values() for word in words) | {"language_model", "backbone"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A wildcard or a regular expression over whole names.
+
+    Args:
+        text: as the list has it.
+        match: whether a name is meant.
+        tells: whether it can tell layers apart.
+        words: spellings of modules that occur in it; names in others need not be tried.
+    """
+
+    text: str
+    match: Callable[[str], bool]
+    tells: bool
+    words: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +83,14 @@ class Names:
         exact: module within its layer, experts' numbers as `*` -> layers that name it; None is wherever it stands.
         starts: the same of names that go on with anything.
         experts: module and layer -> how many experts are named there, of modules named expert by expert.
-        wild: patterns over the whole name, each with whether it can tell layers apart.
+        wild: patterns over the whole name.
         decoder: layers of the decoder; those after it are draft layers.
     """
 
     exact: Mapping[str, frozenset[int] | None]
     starts: Mapping[str, frozenset[int]]
     experts: Mapping[tuple[str, int], int]
-    wild: tuple[tuple[Callable[[str], bool], bool], ...]
+    wild: tuple[Pattern, ...]
     decoder: int
 
     def share(self, layer: int | None, name: str, count: int = 1) -> float:
@@ -83,12 +106,16 @@ class Names:
             return max(self.experts.get((key, -1 if layer is None else layer), count) for key in found) / count
         if self.starts and any(_in(layer, self.starts[start]) for start in _starts(name) if start in self.starts):
             return 1.0
-        return float(any(self._matches(pattern, layer, name, tells=tells) for pattern, tells in self.wild))
+        return float(any(self._matches(pattern, layer, name) for pattern in self.wild))
 
-    def _matches(self, pattern: Callable[[str], bool], layer: int | None, name: str, *, tells: bool) -> bool:
+    def _matches(self, pattern: Pattern, layer: int | None, name: str) -> bool:
         draft = layer is not None and layer >= self.decoder > 0
-        shown = layer if tells or draft or layer is None else 0
-        return _any_match(pattern, shown, name, layer - self.decoder if draft and layer is not None else None)
+        shown = layer if pattern.tells or draft or layer is None else 0
+        try:
+            return _any_match(pattern, shown, name, layer - self.decoder if draft and layer is not None else None)
+        except UnsafePatternError as error:
+            msg = f"the quantisation lists {quoted(pattern.text)}, which is not understood: {error}"
+            raise UndeterminedModelError(msg) from error
 
 
 def _in(layer: int | None, layers: frozenset[int] | None) -> bool:
@@ -96,16 +123,20 @@ def _in(layer: int | None, layers: frozenset[int] | None) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def _any_match(pattern: Callable[[str], bool], layer: int | None, name: str, draft: int | None) -> bool:
-    return any(pattern(full) for full in _full_names(layer, name, draft))
+def _any_match(pattern: Pattern, layer: int | None, name: str, draft: int | None) -> bool:
+    return any(pattern.match(full) for full in _full_names(layer, name, draft, pattern.words))
 
 
-def _full_names(layer: int | None, name: str, draft: int | None) -> Iterator[str]:
-    """Every name that published files may give a module."""
+def _full_names(layer: int | None, name: str, draft: int | None, words: frozenset[str]) -> Iterator[str]:
+    """Every name that published files may give a module, of those that a pattern can spell."""
     within = "" if layer is None else f"layers.{layer}."
-    for alias in aliases(name):
+    prefixes = [prefix for prefix, word in PREFIXES.items() if not word or word in words]
+    spelt = (
+        [part, *(word for word in SYNONYMS.get(part, ()) if word != part and word in words)] for part in name.split(".")
+    )
+    for alias in map(".".join, product(*spelt)):
         module = alias.replace(".*", ".0")
-        yield from (f"{prefix}{within}{module}" for prefix in PREFIXES)
+        yield from (f"{prefix}{within}{module}" for prefix in prefixes)
         if draft is not None:
             yield from (f"mtp.layers.{draft}.{module}", f"mtp.{draft}.{module}")
 
@@ -150,7 +181,8 @@ def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
     exact: dict[str, set[int] | None] = {}
     starts: dict[str, set[int]] = {}
     experts: dict[tuple[str, int], set[str]] = {}
-    wild: list[tuple[Callable[[str], bool], bool]] = []
+    wild: list[Pattern] = []
+    steps = Steps()
     for text in dict.fromkeys(patterns):
         if len(text) > _MOST:
             msg = f"the quantisation lists a name of {len(text):,} characters; it must have {_MOST:,} at most"
@@ -158,13 +190,13 @@ def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
         name, expression = _plain_name(text)
         placed = None if expression else _LAYER.fullmatch(name)
         if expression or (_WILD.search(name) and not placed):
-            wild.append(_pattern(text, name, expression))
+            wild.append(_pattern(text, name, expression, steps))
+            _refuse_many(wild)
         elif placed is None:
             exact[name] = None
         else:
             layer = int(placed["layer"]) + decoder * bool(placed["draft"])
             _place(placed, layer, starts if placed["open"] else exact, experts)
-    _refuse_many(wild)
     return Names(
         {key: None if layers is None else frozenset(layers) for key, layers in exact.items()},
         {key: frozenset(layers) for key, layers in starts.items()},
@@ -190,13 +222,13 @@ def _plain_name(text: str) -> tuple[str, str]:
     return text, expression["text"]
 
 
-def _refuse_many(wild: list[tuple[Callable[[str], bool], bool]]) -> None:
+def _refuse_many(wild: list[Pattern]) -> None:
     """Raises where a list has more patterns than any published one, and than can be matched in time."""
-    telling = sum(tells for _, tells in wild)
+    telling = len(wild) > _MOST_TELLING and sum(pattern.tells for pattern in wild)
     if len(wild) > _MOST_WILD or telling > _MOST_TELLING:
         msg = (
-            f"the quantisation lists {len(wild):,} patterns, {telling:,} of them by layer; at most {_MOST_WILD} and "
-            f"{_MOST_TELLING} are understood, and any number of plain names"
+            f"the quantisation lists more than {_MOST_WILD} patterns, or more than {_MOST_TELLING} that tell layers "
+            f"apart; so many are not understood, but any number of plain names is"
         )
         raise UndeterminedModelError(msg)
 
@@ -218,14 +250,19 @@ def _place(
         layers.add(layer)
 
 
-def _pattern(text: str, name: str, expression: str) -> tuple[Callable[[str], bool], bool]:
-    """What matches a pattern over the whole name, and whether it can tell layers apart."""
+def _pattern(text: str, name: str, expression: str, steps: Steps) -> Pattern:
+    """A pattern over the whole name.
+
+    Raises:
+        MalformedModelError: an expression that is none, or has what is not understood.
+    """
     tells = _TELLS.search(text) is not None
+    words = frozenset(word for word in _WORDS if word in text or (len(word) == SHORT and f"{word[0]}[" in text))
     if not expression:
         glob = re.compile(f"{translate(name)}|{translate(f'{name}.*')}")
-        return (lambda full: glob.match(full) is not None), tells
+        return Pattern(text, lambda full: glob.match(full) is not None, tells, words)
     try:
-        return compile_safe(expression), tells
+        return Pattern(text, compile_safe(expression, steps), tells, words)
     except UnsafePatternError as error:
         msg = f"the quantisation lists {quoted(text)}, which is no regular expression that is understood: {error}"
         raise MalformedModelError(msg) from error

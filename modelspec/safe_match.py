@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_PARTS: Final = 500  # of one expression
 _DEEPEST: Final = 20  # groups within each other
-_MOST_STEPS: Final = 20_000  # of one match: a hundred times what a published expression takes
 _MOST_TIMES: Final = 1_000  # of {m,n}
 _ESCAPES: Final = "dDwWsS"
 _TIMES: Final = re.compile(r"\{(\d{1,4})(,?)(\d{0,4})\}")
@@ -33,13 +32,34 @@ class UnsafePatternError(ValueError):
     """The expression has what is not understood, or too much of it."""
 
 
-def compile_safe(text: str) -> Callable[[str], bool]:
+@dataclass(slots=True)
+class Steps:
+    """What is left of the steps of matching: all expressions of a list share one."""
+
+    left: int = 200_000  # some seconds; published lists take a hundredth
+
+    def take(self) -> None:
+        """Take one.
+
+        Raises:
+            UnsafePatternError: there is none left.
+        """
+        self.left -= 1
+        if self.left < 0:
+            raise UnsafePatternError("it takes too long to match")
+
+
+def compile_safe(text: str, steps: Steps | None = None) -> Callable[[str], bool]:
     r"""A function that tells whether an expression matches from a name's start on, as re.match does.
 
     Understood are characters, classes, groups, alternatives, repeats, anchors and looks ahead; no back-references.
 
+    Args:
+        text: the expression.
+        steps: that it may take, together with others; of its own where None.
+
     Raises:
-        UnsafePatternError: the expression has something else; the function raises it where a match takes too long.
+        UnsafePatternError: the expression has something else; the function raises it where matching takes too long.
 
     >>> match = compile_safe(r"(?!.*lm_head).*mlp\.(gate|up)_proj$")
     >>> match("model.layers.0.mlp.up_proj"), match("model.layers.0.mlp.down_proj"), match("lm_head.mlp.up_proj")
@@ -50,26 +70,8 @@ def compile_safe(text: str) -> Callable[[str], bool]:
     if _TAME.fullmatch(text) and len(re.findall(r"\*|\+|\(", text)) <= _TAME_STARS:
         tame = re.compile(text)
         return lambda name: tame.match(name) is not None
-    steps = _Steps()
-    part = _Parser(text, steps).whole()
-
-    def match(name: str) -> bool:
-        steps.left = _MOST_STEPS
-        return bool(part(name, frozenset({0})))
-
-    return match
-
-
-@dataclass(slots=True)
-class _Steps:
-    """What is left of the steps of one match."""
-
-    left: int = 0
-
-    def take(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise UnsafePatternError("it takes too long to match")
+    part = _Parser(text, steps or Steps()).whole()
+    return lambda name: bool(part(name, frozenset({0})))
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class _Parser:
     """Reads an expression from left to right into one part."""
 
     text: str
-    steps: _Steps
+    steps: Steps
     at: int = 0
     parts: int = 0
     depth: int = 0
@@ -101,7 +103,7 @@ class _Parser:
             self.parts += 1
             if self.parts > _MOST_PARTS:
                 raise UnsafePatternError(f"more than {_MOST_PARTS} parts")
-        return _in_turn(parts)
+        return _in_turn(parts, self.steps)
 
     def _atom(self) -> Part:
         char = self.text[self.at]
@@ -189,11 +191,12 @@ _SINGLE: Final[Mapping[str, Part]] = {
 }
 
 
-def _in_turn(parts: list[Part]) -> Part:
+def _in_turn(parts: list[Part], steps: Steps) -> Part:
     def match(name: str, found: Positions) -> Positions:
         for part in parts:
             if not found:
                 break
+            steps.take()
             found = part(name, found)
         return found
 
@@ -204,7 +207,7 @@ def _either(branches: list[Part]) -> Part:
     return lambda name, found: frozenset().union(*(branch(name, found) for branch in branches))
 
 
-def _ahead(inner: Part, steps: _Steps, *, wanted: bool) -> Part:
+def _ahead(inner: Part, steps: Steps, *, wanted: bool) -> Part:
     def match(name: str, found: Positions) -> Positions:
         kept = set()
         for at in found:
@@ -216,7 +219,7 @@ def _ahead(inner: Part, steps: _Steps, *, wanted: bool) -> Part:
     return match
 
 
-def _many(part: Part, least: int, most: int | None, steps: _Steps) -> Part:
+def _many(part: Part, least: int, most: int | None, steps: Steps) -> Part:
     """A part so many times: positions that were reached before need no second look."""
 
     def match(name: str, found: Positions) -> Positions:

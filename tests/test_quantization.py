@@ -280,12 +280,12 @@ def test_fp32_beside_quantised_weights_is_not_believed() -> None:
         (
             {**NVFP4, "exclude_modules": [f"*x{i}*" for i in range(501)]},
             UndeterminedModelError,
-            ["501 patterns", "500"],
+            ["more than 500 patterns"],
         ),
         (
             {**NVFP4, "exclude_modules": [f"re:.*layers.{i}[ab]" for i in range(33)]},
             UndeterminedModelError,
-            ["33 of them"],
+            ["more than 32"],
         ),
         (
             {**GPTQ, "dynamic": {f"+:x{i}": {"group_size": i} for i in range(1, 300)}},
