@@ -246,6 +246,10 @@ def _refuse_unless_repo(repo: str) -> None:
         of_it = " and its GGUF org/name:TAG; another format is asked for with --weights" if ":" in repo else ""
         msg = f"no model {quoted(repo)} in the catalogue{near}; a repo of the Hub is org/name{of_it}"
         raise UndeterminedModelError(msg)
+    name, colon, tag = repo.partition(":")
+    if colon and "/" in name and "://" not in repo:
+        msg = f"{quoted(tag)} is no tag of a GGUF file; after the ':' of {quoted(name)} comes one such as Q4_K_M"
+        raise MalformedModelError(msg)
     if not re.fullmatch(_REPO_ID, repo, re.ASCII) or "--" in repo or ".." in repo or repo.endswith((".git", "-", ".")):
         msg = f"{quoted(repo)} is no repo of the Hub; org/name has letters, digits and single '-', '_' or '.'"
         raise MalformedModelError(msg)

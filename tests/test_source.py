@@ -134,7 +134,7 @@ def _link(here: Path) -> None:
         pytest.param(None, "x/m.gguf", UndeterminedModelError, "org/name/FILE.gguf", id="no GGUF file in a folder"),
         pytest.param(None, "./a/b/c.gguf", UndeterminedModelError, "no such file or folder", id="no GGUF path"),
         pytest.param(None, "a/b/../c.gguf", UndeterminedModelError, "no such file or folder", id="no GGUF in a repo"),
-        pytest.param(None, "a/b:", MalformedModelError, "is no repo of the Hub", id="no tag"),
+        pytest.param(None, "a/b:", MalformedModelError, "is no tag of a GGUF file", id="no tag"),
         pytest.param(None, "a/b:Q4/K", UndeterminedModelError, "no such file or folder", id="a tag with a slash"),
         pytest.param(None, "a b/c:Q4_K_M", MalformedModelError, "'a b/c' is no repo of the Hub", id="tag of no repo"),
         pytest.param(None, "llama-3.1-8b:Q4_K_M", UndeterminedModelError, "--weights", id="tag of a catalogue name"),
