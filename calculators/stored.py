@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import whole
-from roofcast.modelspec.components import DRAFT, OTHER, as_stored, component_differences, stored_components
+from roofcast.modelspec.components import OTHER, as_stored, component_differences, stored_components
 from roofcast.modelspec.formats import Format
+from roofcast.modelspec.matrix import DRAFT
 
 if TYPE_CHECKING:
     from roofcast.modelspec.model import Model

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.matrix import ATTENTION, DRAFT, EMBEDDING, EXPERTS, FEED_FORWARD, HEAD, SCALES
 from roofcast.modelspec.stored import causal_mask, of_quantiser
 
 if TYPE_CHECKING:
@@ -16,14 +17,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.weights import Tensor, WeightFiles
 
-EMBEDDING: Final = "embedding"
-ATTENTION: Final = "attention"
-FEED_FORWARD: Final = "feed_forward"
-EXPERTS: Final = "experts"
 NORMS: Final = "norms"
-HEAD: Final = "head"
-SCALES: Final = "scales"
-DRAFT: Final = "multi_token_prediction"
 ENCODER: Final = "encoder"
 VISION: Final = "vision"
 AUDIO: Final = "audio"

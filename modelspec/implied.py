@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS
-from roofcast.modelspec.matrix import DRAFT, inventory
+from roofcast.modelspec.matrix import DRAFT, SCALES, inventory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.quantization import Packing
     from roofcast.modelspec.spec import ModelSpec
-
-SCALES: Final = "scales"
 
 
 @dataclass(frozen=True, slots=True)

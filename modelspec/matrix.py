@@ -20,6 +20,7 @@ EMBEDDING: Final = "embedding"
 HEAD: Final = "head"
 OTHER: Final = "other"
 DRAFT: Final = "multi_token_prediction"
+SCALES: Final = "scales"  # of stored weights: what a quantiser adds beside them
 BESIDE_DENSE: Final = 2  # feed-forwards of a layer that has a dense one and experts
 EACH: Final = "*"  # stands for the number of an expert in a matrix's name
 

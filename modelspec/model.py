@@ -237,9 +237,9 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
     Raises:
         MalformedModelError, UndeterminedModelError: as `build_spec`, with the source named.
     """
-    counted = bool(checkpoint.weights and checkpoint.weights.tensors)
+    by_tensor = bool(checkpoint.weights and checkpoint.weights.tensors)
     try:
-        spec = build_spec(checkpoint.config, counted_in_files=counted, encoder_tokens=encoder_tokens)
+        spec = build_spec(checkpoint.config, counted_in_files=by_tensor, encoder_tokens=encoder_tokens)
         spec = replace(spec, drafting=drafting)
         if checkpoint.weights is not None and not spec.known_class:
             confirm_attention(spec, checkpoint.weights)
@@ -249,14 +249,15 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         raise type(error)(f"{checkpoint.source}: {error}") from error
     files, layers = checkpoint.weights, len(spec.layers)
     width = width_of(checkpoint.config) if files else Width()
+    counted = count_in_files(files, checkpoint.scales, width)
     return Model(
         name=checkpoint.name,
         source=checkpoint.source,
         spec=spec,
         files=files,
         files_problem=checkpoint.weights_problem,
-        parameters_in_files=count_in_files(files, checkpoint.scales, width),
-        decoder_in_files=_count_decoder(files, layers, width),
+        parameters_in_files=counted,
+        decoder_in_files=_count_decoder(files, layers, width, counted),
         against=contradiction(spec, files) if files and spec.known_class else None,
         encoder_tokens=encoder_tokens,
         implied=implied,
@@ -315,11 +316,13 @@ def count_in_files(files: WeightFiles | None, scales: int, width: Width) -> int 
     return parameter_elements(files, scales=scales if files.origin == "catalogue" else 0, width=width)
 
 
-def _count_decoder(files: WeightFiles | None, layers: int, width: Width) -> int | None:
+def _count_decoder(files: WeightFiles | None, layers: int, width: Width, everything: int | None) -> int | None:
     """Parameters in the files but for multi-token prediction; None where they do not tell."""
     if files is None or not files.tensors:
         return None
     decoder = tuple(t for t in files.tensors if _in_decoder(t.name, layers))
+    if len(decoder) == len(files.tensors):
+        return everything
     return parameter_elements(replace(files, tensors=decoder), width=width)
 
 

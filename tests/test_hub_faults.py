@@ -109,9 +109,7 @@ def _nothing(_: LocalHub, __: pytest.MonkeyPatch) -> None:
         pytest.param(_gated_bad_token, ["gated, and this token has no access"], id="gated, bad token"),
         pytest.param(_impossible_token, ["the token has characters"], id="a token of odd characters"),
         pytest.param(_files(README_md=b""), ["no config.json", "main", "GGUF, LoRA"], id="no config"),
-        pytest.param(
-            _files(a_q4_gguf=b"GGUF", b_q8_gguf=b"GGUF"), ["no config.json", "one of its GGUF files"], id="GGUF repo"
-        ),
+        pytest.param(_files(a_gguf=b"GGUF", b_gguf=b"GGUF"), ["no config.json", "one of its GGUF files"], id="GGUFs"),
         pytest.param(_files(adapter_config_json=b"{}"), ["adapter (LoRA); ask for its base"], id="LoRA repo"),
         pytest.param(_files(model_index_json=b"{}"), ["pipeline of several models"], id="diffusers repo"),
         pytest.param(_refused, ["cannot reach 127.0.0.1:9 (connection refused)", "--offline"], id="refused"),
