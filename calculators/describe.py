@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ from roofcast.calculators.stored import (
     stored_by_component,
 )
 from roofcast.modelspec.config import listed
+from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.state import Kept
 
 
+MOST_TYPES: Final = 4  # ways of storing that the fact spells out
 # facts that only some models have; the others say nothing of them
 OF_SOME: Final = frozenset({"keys_not_read", "cache_as_gqa_groups", "towers", "multi_token_prediction_parameters"})
 
@@ -210,7 +213,7 @@ def _facts(model: Model, weights: Requested | None) -> list[Fact]:
         ("tied_embeddings", spec.tied, facts),
         ("max_context", spec.max_context, facts),
         ("stated_dtype", spec.dtype, facts),
-        ("quantization", spec.quantization, facts),
+        ("quantization", _quantization(model), facts),
         ("towers", _towers(spec), facts),
         ("multi_token_prediction_layers", spec.mtp_layers, facts),
         ("multi_token_prediction_parameters", spec.draft_parameters if spec.draft else None, facts),
@@ -232,6 +235,21 @@ def _weight_format(model: Model, weights: Requested | None) -> tuple[str, str]:
     if weights is not None:
         return weights.name, "asked"
     return "as stored", model.weight_bytes(None).provenance or model.facts
+
+
+def _quantization(model: Model) -> str | None:
+    """How weights are stored: the method and what it makes of them, or the types of a GGUF file; None where plainly."""
+    if model.facts == "header" and model.files:
+        return f"GGUF: {', '.join(list(model.files.elements)[:MOST_TYPES])}"
+    method = model.spec.quantization
+    if method is None or model.implied is None:
+        return method
+    sums = Counter({part.stored: 0 for part in model.implied.parts})
+    for part in model.implied.parts:
+        sums[part.stored] += part.elements * (part.stored not in FORMATS)
+    made = [stored for stored, n in sums.most_common(MOST_TYPES) if n]
+    said = "; ".join(made)
+    return f"{method}: {said}" if said and not said.startswith(method) else said or method
 
 
 def _towers(spec: ModelSpec) -> str | None:

@@ -94,11 +94,9 @@ def _stored(model: Model, weights: Requested | None) -> tuple[str, float] | None
 
 
 def _mixed(model: Model, mix: Mix) -> tuple[str, float] | None:
-    from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
-
     spec = model.spec
     try:
-        made = mix_bytes(spec, mix.name)
+        made = model.as_mix(mix.name)
     except UndeterminedModelError:
         return None
     return mix.name, made.components["experts"] / spec.components["experts"]

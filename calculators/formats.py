@@ -8,7 +8,7 @@ from roofcast.calculators.stored import disagreements
 from roofcast.modelspec.formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
 METHODS: Final[dict[str, str]] = {"fp8": "fp8", "mxfp4": "mxfp4"}
 
 
-def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], used: Iterable[Requested]) -> list[str]:
+def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], used: Sequence[Requested]) -> list[str]:
     """One line for every format in use that the device has no arithmetic for; its bytes are counted all the same.
 
     Args:
         model: its stored format counts where none is asked for.
         gpu: id of the accelerator.
         flags: format -> whether the device computes in it; None where not known.
-        used: formats asked for.
+        used: formats asked for: of the cache, and of the weights where one is.
     """
     stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
     believed = model.implied is not None and not (model.files and model.files.tensors and disagreements(model))
     packed = [part.compute for part in model.implied.parts] if model.implied and believed else []
     packed = packed or ([FORMATS[stored].compute] if stored in FORMATS else [])
+    packed = [] if len(used) > 1 else packed
     names = dict.fromkeys([asked.compute for asked in used if isinstance(asked, Format)] + packed)
     return [
         f"{gpu} has no {name} arithmetic: an engine converts or refuses; bytes are counted in the format asked"

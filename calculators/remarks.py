@@ -41,6 +41,9 @@ def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[in
             *_by_component(model),
             _narrow(weights),
             _expanded(model),
+            f"{model.name}: {model.left_out[0]}, a projector beside it, is not in these bytes"
+            if model.left_out
+            else None,
             *against,
             _no_draft(model),
             _no_encoder(model),
@@ -103,7 +106,7 @@ def _no_encoder(model: Model) -> str | None:
     mixers = (mixer for layer in model.spec.layers for mixer in layer.mixers)
     if model.encoder_tokens is None or any(hasattr(mixer, "encoder_tokens") for mixer in mixers):
         return None
-    return f"{model.name} has no layer that attends to an encoder or to images: --encoder-tokens changes nothing"
+    return f"{model.name}: no layer attends to an encoder or to images; --encoder-tokens changes nothing"
 
 
 def _mixed_heads(model: Model) -> str | None:

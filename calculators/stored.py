@@ -116,9 +116,7 @@ def requested_by_component(model: Model, weights: Requested | None) -> dict[str,
     if weights is None or total is None:
         return None
     if not isinstance(weights, Format):
-        from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
-
-        return {name: size for name, size in mix_bytes(model.spec, weights.name).components.items() if size}
+        return {name: size for name, size in model.as_mix(weights.name).components.items() if size}
     each = weights.bytes_per_element
     counts = {name: n for name, n in model.spec.components.items() if n}
     beyond = round(total / each) - sum(counts.values())
@@ -132,7 +130,5 @@ def requested_by_type(model: Model, weights: Requested | None) -> dict[str, int]
     """Parameters by ggml type in the mix asked for, the most first; None where none is asked or can be told."""
     if weights is None or isinstance(weights, Format) or model.weight_bytes(weights).value is None:
         return None
-    from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
-
-    elements = mix_bytes(model.spec, weights.name).elements
+    elements = model.as_mix(weights.name).elements
     return dict(sorted(elements.items(), key=lambda item: -item[1]))

@@ -65,10 +65,14 @@ FORMATS: Final[dict[str, Format]] = {
         Format("q4_k", 4, 128, 256, compute="fp16"),
         Format("q4_1", 4, 32, 32, compute="fp16"),
         Format("q4_0", 4, 16, 32, compute="fp16"),
+        Format("iq4_nl", 4, 16, 32, compute="fp16"),
         Format("q3_k", 3, 112, 256, compute="fp16"),
         Format("q2_k", 2, 160, 256, compute="fp16"),
     )
 }
+
+# spellings of llama.cpp
+OTHER_NAMES: Final = {"f16": "fp16", "f32": "fp32"}
 
 # `torch_dtype` and `dtype` of a config.json; transformers writes the torch name
 TORCH_DTYPES: Final[dict[str, str]] = {
@@ -99,7 +103,7 @@ def find_format(name: str) -> Format:
     Traceback (most recent call last):
     roofcast.modelspec.formats.UnknownFormatError: no format 'fp7'; nearest: fp8; known: fp64, fp32, ...
     """
-    key = name.strip().lower()
+    key = OTHER_NAMES.get(name.strip().lower(), name.strip().lower())
     if key in FORMATS:
         return FORMATS[key]
     raise no_such(name, FORMATS)

@@ -278,7 +278,9 @@ def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[
             continue
         if left > room[component]:
             msg = f"{left:,} parameters of {component} of model_type {quoted(spec.model_type)} are in no tensor that "
-            raise UndeterminedModelError(f"{msg}is known of its GGUF file, so its mix is not; name a single format")
+            raise UndeterminedModelError(
+                f"{msg}is known of its GGUF file, so neither is its file; --weights fp8 or bf16 counts every parameter in that format"
+            )
         yield component, left, "F32"
 
 

@@ -248,5 +248,5 @@ def _joined(tensors: Iterable[GgufTensor]) -> Iterator[GgufTensor]:
 
 
 def _unknown(spec: ModelSpec, what: str) -> UndeterminedModelError:
-    msg = f"what llama.cpp calls {what} of model_type {quoted(spec.model_type)} is not known, so neither is its mix"
-    return UndeterminedModelError(f"{msg}; name a single format")
+    msg = f"what llama.cpp calls {what} of model_type {quoted(spec.model_type)} is not known, so neither is its file"
+    return UndeterminedModelError(f"{msg}; --weights fp8 or bf16 counts every parameter in that format")

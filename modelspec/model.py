@@ -15,7 +15,7 @@ from roofcast.modelspec.stored import parameter_elements
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
-    from roofcast.modelspec.ggml_mix import Mix
+    from roofcast.modelspec.ggml_mix import Mix, MixBytes
     from roofcast.modelspec.implied import Implied
     from roofcast.modelspec.kv_hint import KvHint
     from roofcast.modelspec.requested import Requested
@@ -60,6 +60,7 @@ class Model:
         implied: bytes that the config implies of quantised weights, and of others where tensors are at hand.
         implied_problem: why quantised ones cannot be told; None where they can.
         facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
+        left_out: projector files beside it, which are not read.
         kv_hint: format that the checkpoint asks for its cache; None where it asks for none.
     """
 
@@ -76,6 +77,7 @@ class Model:
     implied_problem: str | None = None
     kv_hint: KvHint | None = None
     facts: str = "config"
+    left_out: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> Amount:
@@ -162,20 +164,42 @@ class Model:
             return Amount(None, None, warning=f"{self.name}: {text}")
         return Amount(parameters * requested.bytes_per_element, self.facts, warning=self._mtp_warning())
 
-    def _mixed_bytes(self, mix: Mix) -> Amount:
-        """Bytes of a file that llama-quantize makes, where the architecture is known to the last matrix."""
+    @property
+    def second_head(self) -> bool:
+        """Whether the weight files hold the head apart from the embedding, although the two are one."""
+        held = self.decoder_in_files or (None if self.spec.mtp_layers else self.parameters_in_files)
+        apart = self.spec.vocab * self.spec.hidden
+        return self.spec.tied and held is not None and held - replace(self.spec, drafting=False).parameters == apart
+
+    def as_mix(self, name: str) -> MixBytes:
+        """Bytes of the file that llama-quantize makes of the model under that name, with the head that its files hold.
+
+        Raises:
+            UndeterminedModelError: as `mix_bytes`.
+        """
         from roofcast.modelspec.ggml_mix import mix_bytes  # noqa: PLC0415 - few ask for one
 
+        if not self.second_head:
+            return mix_bytes(self.spec, name)
+        made, without = mix_bytes(replace(self.spec, tied=False), name), mix_bytes(self.spec, name)
+        more = (made.total - without.total) / 1e9
+        said = (
+            f"its head, which weight files hold apart, is taken as converted too: a file without has {more:.2f} GB less"
+        )
+        return replace(made, assumptions=(*made.assumptions, said))
+
+    def _mixed_bytes(self, mix: Mix) -> Amount:
+        """Bytes of a file that llama-quantize makes, where the architecture is known to the last matrix."""
         if not (self.spec.known_class and self.spec.total_known):
             text = f"what llama-quantize makes of it as {mix.name} cannot be told without its class"
             return Amount(None, None, warning=self.parameters.warning or f"{self.name}: {text}")
         try:
-            made = mix_bytes(self.spec, mix.name)
+            made = self.as_mix(mix.name)
         except UndeterminedModelError as error:
             return Amount(None, None, warning=f"{self.name}: {error}")
         said = "; ".join(made.assumptions)
         assumption = f"{self.name}: {said}" if said else None
-        return Amount(made.total, self.facts, assumption=assumption, warning=self._mtp_warning(told=False))
+        return Amount(made.total, self.facts, assumption=assumption, warning=self._undrafted())
 
     def _scales_warning(self) -> str | None:
         """The Hub's summary does not tell quantisation scales from parameters."""
@@ -185,10 +209,18 @@ class Model:
             return None
         return f"{self.name}: parameters are counted by the Hub's summary, quantisation scales among them"
 
-    def _mtp_warning(self, *, told: bool | None = None) -> str | None:
+    def _undrafted(self) -> str | None:
+        """What a file of llama.cpp holds of draft layers that do not count."""
+        if not self.spec.mtp_layers or self.spec.drafting:
+            return None
+        return (
+            f"{self.name}: draft layers ({self.spec.mtp_layers}) are not in these bytes; llama.cpp's files leave them out, "
+            f"but for those of GLM-4.5 and its kin, which hold them without loading them"
+        )
+
+    def _mtp_warning(self) -> str | None:
         """Where the files do not tell, multi-token-prediction layers that they hold are not in the bytes."""
-        told = self.parameters_in_files is not None if told is None else told
-        if not self.spec.mtp_layers or self.spec.drafting or told:
+        if not self.spec.mtp_layers or self.spec.drafting or self.parameters_in_files is not None:
             return None
         return (
             f"{self.name}: weights are counted from config.json; multi-token-prediction layers that the published "
@@ -264,6 +296,7 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         implied_problem=problem,
         kv_hint=_kv_hint(spec, checkpoint),
         facts=checkpoint.facts,
+        left_out=checkpoint.left_out,
     )
 
 

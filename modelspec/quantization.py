@@ -247,7 +247,7 @@ def method_of(found: Stated) -> str:
     block = found.block
     named = block.get("quant_method")
     if isinstance(named, str) and named:
-        return named.lower().replace("_", "-") if named != "fbgemm_fp8" else named
+        return named.lower().replace("_", "-")
     by_key = (
         ("quant_algo", "modelopt"),
         ("quantized_layers", "modelopt"),

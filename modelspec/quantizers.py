@@ -201,9 +201,10 @@ def _read_mlx(found: Stated) -> Packing:
     return Packing("MLX", named, scheme({}), EVERY, divides=group, assumptions=(said,))
 
 
+# quant_method, with - for _ -> its reader
 READERS: Final[Mapping[str, Reader]] = {
     "fp8": _read_fp8,
-    "fbgemm_fp8": _read_fbgemm,
+    "fbgemm-fp8": _read_fbgemm,
     "modelopt": read_modelopt,
     "modelopt-fp4": read_modelopt,
     "modelopt-mixed": read_modelopt,

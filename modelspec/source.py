@@ -45,6 +45,7 @@ class Checkpoint:
         source: where it was found, in words.
         scales: elements of the weight files that are quantisation scales; known of the catalogue only.
         facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
+        left_out: projector files beside it, which are not read.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Checkpoint:
     source: str
     scales: int = 0
     facts: str = "config"
+    left_out: tuple[str, ...] = ()
 
 
 def resolve(
@@ -186,7 +188,8 @@ def _from_gguf(path: Path, model: str, progress: Progress | None) -> Checkpoint:
     name = path.resolve().name if is_folder else stem_of(path.name)
     beside = [file.name for file in path.glob("*mmproj*.gguf")] if is_folder else []
     source = f"folder {model}, {_shown(files)}{_left_out(beside)}" if is_folder else f"file {model}"
-    return Checkpoint(name or model, _config_of(metadata, weights, model), weights, None, source, facts=HEADER)
+    config = _config_of(metadata, weights, model)
+    return Checkpoint(name or model, config, weights, None, source, facts=HEADER, left_out=tuple(beside))
 
 
 def _from_gguf_repo(
@@ -197,7 +200,7 @@ def _from_gguf_repo(
     found = read_gguf_repo(_client(), asked, revision, offline=offline, progress=progress)
     config = _config_of(found.metadata, found.weights, model)
     source = f"Hub {asked.repo}@{found.commit}, {_shown(found.files)}{_left_out(found.beside)}"
-    return Checkpoint(model, config, found.weights, None, source, facts=HEADER)
+    return Checkpoint(model, config, found.weights, None, source, facts=HEADER, left_out=tuple(found.beside))
 
 
 def _config_of(metadata: Mapping[str, Any], weights: WeightFiles, model: str) -> dict[str, Any]:

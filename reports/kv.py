@@ -69,7 +69,10 @@ def _architecture(rows: Sequence[KvModel]) -> list[Column]:
 
 def _weights(inputs: Mapping[str, Any]) -> list[Column]:
     return [
-        (f"weights\nGiB\n({inputs['weights'] or 'stored'})", lambda row: _gib(row.weight_bytes, 1)),
+        (
+            f"weights\nGiB\n({inputs['weights'] or 'stored'})",
+            lambda row: _gib(row.weight_bytes, 1 if (row.weight_bytes or 0) >= GIB else 2),
+        ),
         ("params", lambda row: billions(row.parameters)),
     ]
 

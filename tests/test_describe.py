@@ -125,7 +125,7 @@ def test_facts_of_deepseek_v3() -> None:
     assert facts["active_non_embedding_parameters"].value == 37_552_282_624 - 2 * 129280 * 7168
     assert facts["parameters_in_files"] == Fact("parameters_in_files", 684_489_830_400, "header")
     assert facts["weight_bytes"].provenance == "header"
-    assert facts["quantization"].value == "fp8"
+    assert facts["quantization"].value == "fp8, blocks of 128 x 128"
     assert facts["max_context"].value == 163840
 
 

@@ -14,6 +14,7 @@ PLAIN = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4"
 # 16 e2m1 values under one e4m3 for nvfp4, 32 under one e8m0 for mxfp4.
 BLOCKS = {
     "q4_0": (2 + 16, 32),
+    "iq4_nl": (2 + 16, 32),
     "q4_1": (2 + 2 + 16, 32),
     "q5_0": (2 + 4 + 16, 32),
     "q5_1": (2 + 2 + 4 + 16, 32),

@@ -6,6 +6,7 @@ import pytest
 
 from roofcast.modelspec.ggml_mix import mix_bytes
 from roofcast.modelspec.spec import ModelSpec, build_spec
+from tests.checkpoints import catalogued
 from tests.model_configs import published
 
 
@@ -43,3 +44,18 @@ def test_experts_that_are_packed_already_stay_so(mix: str, size: float) -> None:
     assert made.elements["MXFP4"] == 24 * 32 * 3 * 2880 * 2880
     assert made.total == pytest.approx(size, rel=2e-3)
     assert any("MXFP4" in line for line in made.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("name", "mix", "size"),
+    [
+        ("qwen3-1.7b", "bf16", 4.07),
+        ("qwen3-1.7b", "q8_0", 2.17),
+    ],  # bartowski/Qwen_Qwen3-1.7B-GGUF, made of files with a head
+)
+def test_a_head_that_the_files_hold_apart_is_converted(name: str, mix: str, size: float) -> None:
+    """Weight files of Qwen3-1.7B hold the tied head once more, and so does the file that is made of them; it is said."""
+    made = catalogued(name).as_mix(mix)
+
+    assert -0.005 < size - made.total / 1e9 < 0.015
+    assert any("GB less" in line for line in made.assumptions)

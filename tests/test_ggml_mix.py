@@ -365,7 +365,7 @@ def test_a_name_of_both_means_the_file() -> None:
     """Of the formats that are mixes too, all but bf16 are the mix where weights are meant; q4_k means q4_k_m, as there."""
     both = sorted(FORMATS.keys() & MIXES.keys())
 
-    assert both == ["bf16", "q2_k", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k", "q8_0"]
+    assert both == ["bf16", "iq4_nl", "q2_k", "q4_0", "q4_1", "q5_0", "q5_1", "q6_k", "q8_0"]
     assert [name for name in both if mix_of(name) is None] == ["bf16"]
     assert mix_of("q4_k") == mix_of("q4_k_m")
 

@@ -11,12 +11,14 @@ from roofcast.modelspec.errors import MalformedModelError, ModelError, Undetermi
 from roofcast.modelspec.implied import Implied, implied_bytes
 from roofcast.modelspec.known import find_known, known_names
 from roofcast.modelspec.quantization import read_packing
+from roofcast.modelspec.quantizers import READERS
 from roofcast.modelspec.spec import build_spec
 from roofcast.modelspec.weights import DTYPE_BITS
 from tests.model_configs import is_one_line, published
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 Shapes = list[tuple[int, int, int]]  # how many, rows, columns
 
@@ -351,3 +353,10 @@ def test_lists_by_layer_in_any_spelling(way: str) -> None:
     attention = {part.stored: part.elements for part in found.parts if part.component == "attention"}
     each = 2 * 4096**2 + 2 * 1024 * 4096
     assert attention == {"bf16": 31 * each, "nvfp4": each}
+
+
+def test_every_method_is_in_the_documents(repository: Path) -> None:
+    """docs/weights.md has a row for every quantiser that is read."""
+    text = (repository / "docs" / "weights.md").read_text().lower().replace("_", "-")
+    for name in READERS:
+        assert f"`{name}" in text or name.partition("-")[0] in text, name
