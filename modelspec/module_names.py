@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
 from itertools import product
@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
 from roofcast.modelspec.safe_match import Steps, UnsafePatternError, compile_safe
+from roofcast.modelspec.spelling import spelt
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-# what stands before the layers, by class and wrapper
-# -> the word that a pattern must spell for it to matter
+    from roofcast.modelspec.spelling import Spelling
+
+# what stands before the layers, by class and wrapper -> the word that a pattern must spell for it to matter
 PREFIXES: Final[Mapping[str, str]] = {
     "model.": "", "": "", "model.language_model.": "language_model", "language_model.model.": "language_model",
-    "backbone.": "backbone",
+    "backbone.": "backbone", "thinker.model.": "thinker",
 }  # fmt: skip
 _PREFIX: Final = r"(?:thinker\.|model\.|language_model\.|transformer\.|backbone\.|text_model\.|decoder\.|gpt_neox\.)*"
 _LAYER: Final = re.compile(
@@ -34,15 +36,16 @@ _PLACED: Final = re.compile(
 )
 _MOST_WILD: Final = 500  # patterns of one list
 _MOST_TELLING: Final = 32  # of these, those that tell layers apart
-_TELLS: Final = re.compile(r"layers|blocks|(?:^|[.\\*])h\\?\.|(?:^|[^\w])\d|\\d|\[[^\]]*\d")
+# patterns that cannot tell one number from another: letters, stars, and groups of plain alternatives
+_BLIND: Final = re.compile(r"(?:re|[-+]):(?:[A-Za-z_^$-]|\\\.|\.\*|\\d\+|\((?:\?[:=!])?|\||\))*|[A-Za-z_.*-]*")
+_SOME: Final = ("0", "1", "7", "10", "23", "64", "100", "255")  # numbers of experts that a pattern is tried with
 _MOST: Final = 1_000  # characters of a pattern; published ones have fewer than a hundred
 # a module's name here -> its names in published files
 SYNONYMS: Final = {
     "self_attn": ("self_attn", "attn", "attention", "self_attention", "mixer"),
-    "linear_attn": ("linear_attn", "self_attn", "attn", "attention", "mixer"),
     "mamba": ("mamba", "mixer"),
     "mlp": ("mlp", "block_sparse_moe", "ffn", "feed_forward", "moe", "mixer"),
-    "experts": ("experts",),
+    "experts": ("experts", "switch_mlp"),
     "shared_experts": ("shared_experts", "shared_expert", "shared_mlp"),
     "gate": ("gate", "router"),
     "gate_proj": ("gate_proj", "w1", "gate_up_proj"),
@@ -55,7 +58,26 @@ SYNONYMS: Final = {
     "lm_head": ("lm_head", "head", "output"),
 }
 SHORT: Final = 2  # characters of w1, w2 and w3, which a set may spell: w[123]
-_WORDS: Final = frozenset(word for words in SYNONYMS.values() for word in words) | {"language_model", "backbone"}
+_WORDS: Final = frozenset(word for words in SYNONYMS.values() for word in words) | {
+    "language_model",
+    "backbone",
+    "thinker",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of what model a list is.
+
+    Args:
+        decoder: layers of the decoder; those after it are draft layers, and the numbers of `mtp.layers` come after them.
+        spelling: how its class names its modules; None where that is not known.
+        steps: that matching its patterns may take, together with those of its other lists.
+    """
+
+    decoder: int = 0
+    spelling: Spelling | None = None
+    steps: Steps = field(default_factory=Steps, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +104,16 @@ class Names:
     Args:
         exact: module within its layer, experts' numbers as `*` -> layers that name it; None is wherever it stands.
         starts: the same of names that go on with anything.
-        experts: module and layer -> how many experts are named there, of modules named expert by expert.
+        experts: module and layer -> numbers of the experts named there, of modules named expert by expert.
         wild: patterns over the whole name.
-        decoder: layers of the decoder; those after it are draft layers.
+        place: of what model they are.
     """
 
     exact: Mapping[str, frozenset[int] | None]
     starts: Mapping[str, frozenset[int]]
-    experts: Mapping[tuple[str, int], int]
+    experts: Mapping[tuple[str, int], frozenset[str]]
     wild: tuple[Pattern, ...]
-    decoder: int
+    place: Place
 
     def share(self, layer: int | None, name: str, count: int = 1) -> float:
         """Share of a matrix's `count` experts (of any other, 1 or 0) that the list names. [-]
@@ -101,18 +123,22 @@ class Names:
         >>> names_of(["gate"]).share(3, "mlp.gate_proj")
         0.0
         """
+        draft = layer is not None and layer >= self.place.decoder > 0
         found = [key for key in _runs(name) if key in self.exact and _in(layer, self.exact[key])]
-        if found:
-            return max(self.experts.get((key, -1 if layer is None else layer), count) for key in found) / count
+        numbers = [self.experts.get((key, -1 if layer is None else layer)) for key in found]
+        if any(some is None for some in numbers) or (draft and "mtp" in self.exact):
+            return 1.0
         if self.starts and any(_in(layer, self.starts[start]) for start in _starts(name) if start in self.starts):
             return 1.0
-        return float(any(self._matches(pattern, layer, name) for pattern in self.wild))
+        if any(self._matches(pattern, layer, name, draft=draft) for pattern in self.wild):
+            return 1.0
+        return min(len(frozenset().union(*(some or () for some in numbers))) / count, 1.0)
 
-    def _matches(self, pattern: Pattern, layer: int | None, name: str) -> bool:
-        draft = layer is not None and layer >= self.decoder > 0
+    def _matches(self, pattern: Pattern, layer: int | None, name: str, *, draft: bool) -> bool:
         shown = layer if pattern.tells or draft or layer is None else 0
         try:
-            return _any_match(pattern, shown, name, layer - self.decoder if draft and layer is not None else None)
+            place = (shown, layer - self.place.decoder if draft and layer is not None else None)
+            return _any_match(pattern, place, name, self.place.spelling)
         except UnsafePatternError as error:
             msg = f"the quantisation lists {quoted(pattern.text)}, which is not understood: {error}"
             raise UndeterminedModelError(msg) from error
@@ -123,22 +149,49 @@ def _in(layer: int | None, layers: frozenset[int] | None) -> bool:
 
 
 @lru_cache(maxsize=1 << 16)
-def _any_match(pattern: Pattern, layer: int | None, name: str, draft: int | None) -> bool:
-    return any(pattern.match(full) for full in _full_names(layer, name, draft, pattern.words))
+def _any_match(pattern: Pattern, where: tuple[int | None, int | None], name: str, spelling: Spelling | None) -> bool:
+    """Whether a pattern means a module, of experts all of them.
+
+    Raises:
+        UnsafePatternError: it means some experts and not others.
+    """
+    if "*" not in name:
+        return any(pattern.match(full) for full in _full_names(where, name, pattern.words, spelling))
+    whole = _full_names(where, name.replace(".*", ""), pattern.words, spelling)
+    if any(pattern.match(full) for full in whole):
+        return True
+    tried = _SOME if pattern.tells else _SOME[:1]
+    each = [
+        any(pattern.match(full.replace("*", number)) for full in _full_names(where, name, pattern.words, spelling))
+        for number in tried
+    ]
+    if any(each) != all(each):
+        raise UnsafePatternError("it names some experts and not others")
+    return all(each)
 
 
-def _full_names(layer: int | None, name: str, draft: int | None, words: frozenset[str]) -> Iterator[str]:
+def _full_names(
+    where: tuple[int | None, int | None], name: str, words: frozenset[str], spelling: Spelling | None
+) -> Iterator[str]:
     """Every name that published files may give a module, of those that a pattern can spell."""
+    layer, draft = where
     within = "" if layer is None else f"layers.{layer}."
     prefixes = [prefix for prefix, word in PREFIXES.items() if not word or word in words]
-    spelt = (
-        [part, *(word for word in SYNONYMS.get(part, ()) if word != part and word in words)] for part in name.split(".")
-    )
-    for alias in map(".".join, product(*spelt)):
-        module = alias.replace(".*", ".0")
+    if name == "lm_head":  # it stands outside the model
+        prefixes = ["", *(["language_model."] if "language_model" in words else [])]
+    for module in _modules(name, words, spelling):
         yield from (f"{prefix}{within}{module}" for prefix in prefixes)
         if draft is not None:
             yield from (f"mtp.layers.{draft}.{module}", f"mtp.{draft}.{module}")
+
+
+def _modules(name: str, words: frozenset[str], spelling: Spelling | None) -> Iterable[str]:
+    """A module as its class spells it or, where that is not known, in every spelling whose words a pattern has."""
+    if spelling is not None:
+        return (spelt(name, spelling),)
+    known = words - {"mixer", "moe"}  # of classes that are in the table
+    parts = ([part, *(w for w in SYNONYMS.get(part, ()) if w != part and w in known)] for part in name.split("."))
+    return map(".".join, product(*parts))
 
 
 @lru_cache(maxsize=4096)
@@ -159,6 +212,7 @@ def _runs(name: str) -> tuple[str, ...]:
         parts = alias.split(".")
         size = len(parts)
         runs |= {".".join(parts[a:b]) for a in range(size) for b in range(a + 1, size + 1)}
+    runs |= {run.replace(".*", "") for run in runs}  # experts of a fused module have no numbers
     return tuple(runs - {"*"})
 
 
@@ -168,12 +222,12 @@ def _starts(name: str) -> frozenset[str]:
     return frozenset(alias[:end] for alias in aliases(name) for end in range(len(alias) + 1))
 
 
-def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
+def names_of(patterns: Iterable[str], place: Place | None = None) -> Names:
     """Reads a list of names: plain paths, wildcards, `re:` regular expressions and those of GPTQModel (`-:`, `+:`).
 
     Args:
         patterns: as the file lists them.
-        decoder: layers of the decoder, which the numbers of `mtp.layers` come after.
+        place: of what model they are.
 
     Raises:
         MalformedModelError: a regular expression that is none, or more of them than can be.
@@ -182,7 +236,7 @@ def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
     starts: dict[str, set[int]] = {}
     experts: dict[tuple[str, int], set[str]] = {}
     wild: list[Pattern] = []
-    steps = Steps()
+    place = place or Place()
     for text in dict.fromkeys(patterns):
         if len(text) > _MOST:
             msg = f"the quantisation lists a name of {len(text):,} characters; it must have {_MOST:,} at most"
@@ -190,19 +244,20 @@ def names_of(patterns: Iterable[str], decoder: int = 0) -> Names:
         name, expression = _plain_name(text)
         placed = None if expression else _LAYER.fullmatch(name)
         if expression or (_WILD.search(name) and not placed):
-            wild.append(_pattern(text, name, expression, steps))
+            wild.append(_pattern(text, name, expression, place.steps))
             _refuse_many(wild)
         elif placed is None:
             exact[name] = None
         else:
-            layer = int(placed["layer"]) + decoder * bool(placed["draft"])
-            _place(placed, layer, starts if placed["open"] else exact, experts)
+            layer = int(placed["layer"]) + place.decoder * bool(placed["draft"])
+            goes_on = placed["open"] and not _EXPERT.search(placed["rest"])
+            _place(placed, layer, starts if goes_on else exact, experts)
     return Names(
         {key: None if layers is None else frozenset(layers) for key, layers in exact.items()},
         {key: frozenset(layers) for key, layers in starts.items()},
-        {key: len(numbers) for key, numbers in experts.items()},
+        {key: frozenset(numbers) for key, numbers in experts.items()},
         tuple(wild),
-        decoder,
+        place,
     )
 
 
@@ -242,8 +297,11 @@ def _place(
     """Adds a name that tells its layer."""
     rest = placed["rest"] or ""
     number = _EXPERT.search(rest)
+    if placed["open"] and re.search(r"experts\.\d+$", rest):
+        msg = f"the quantisation lists {quoted(placed[0])}, which names some experts and not others: not understood"
+        raise UndeterminedModelError(msg)
     module = _EXPERT.sub("*", rest)
-    if number and not placed["open"]:
+    if number:
         experts.setdefault((module, layer), set()).add(number[0])
     layers = table.setdefault(module, set())
     if layers is not None:
@@ -256,7 +314,7 @@ def _pattern(text: str, name: str, expression: str, steps: Steps) -> Pattern:
     Raises:
         MalformedModelError: an expression that is none, or has what is not understood.
     """
-    tells = _TELLS.search(text) is not None
+    tells = _BLIND.fullmatch(text) is None
     words = frozenset(word for word in _WORDS if word in text or (len(word) == SHORT and f"{word[0]}[" in text))
     if not expression:
         glob = re.compile(f"{translate(name)}|{translate(f'{name}.*')}")

@@ -60,7 +60,7 @@ def read_compressed(found: Stated) -> Packing:
             raise MalformedModelError(msg)
         if "Linear" in targets:
             default = scheme
-        named.append((names_of([t for t in targets if t != "Linear"], found.layers), scheme))
+        named.append((names_of([t for t in targets if t != "Linear"], found.place), scheme))
     spared = (found.names("ignore"), None)
     return Packing(
         "compressed-tensors",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
 from roofcast.modelspec.matrix import EXPERTS, HEAD
-from roofcast.modelspec.module_names import names_of
+from roofcast.modelspec.module_names import Place, names_of
 from roofcast.modelspec.nested import text_model
 from roofcast.modelspec.spec import QUANTIZATION_KEYS
+from roofcast.modelspec.spelling import SPELLINGS
 from roofcast.modelspec.strictjson import kind_of, quoted, short
 
 if TYPE_CHECKING:
@@ -107,14 +108,14 @@ class Stated:
         block: the object that states it.
         key: where it stands.
         raw: the config around it.
-        layers: of the decoder.
+        place: of what model its lists are.
         nested: whether it is the text model's own, and says nothing of what stands beside.
     """
 
     block: Block
     key: str
     raw: Block
-    layers: int
+    place: Place
     nested: bool = False
 
     def size(self, key: str, default: int | None = None, *, block: Block | None = None) -> int:
@@ -172,7 +173,7 @@ class Stated:
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
             msg = f"{self.key}: {key} is {short(listed)}; it must be a list of names of modules"
             raise MalformedModelError(msg)
-        return names_of(listed, self.layers)
+        return names_of(listed, self.place)
 
     def spares_towers(self, *keys: str) -> bool:
         """Whether a list of exceptions names what stands beside the decoder."""
@@ -211,7 +212,8 @@ def stated(raw: Block, layers: int) -> Stated | None:
             raise MalformedModelError(msg)
         inner = block.get("quantization")  # hf_quant_config.json as a whole
         whole = inner if isinstance(inner, dict) and "quant_algo" in inner else block
-        return Stated(whole, key, text, layers, nested=not any(raw.get(name) for name in QUANTIZATION_KEYS))
+        place = Place(layers, SPELLINGS.get(str(text.get("model_type"))))
+        return Stated(whole, key, text, place, nested=not any(raw.get(name) for name in QUANTIZATION_KEYS))
     return None
 
 
@@ -271,4 +273,4 @@ def grouped(found: Stated, named: Iterable[tuple[str, Scheme | None]]) -> tuple[
     if len(by_scheme) > MOST_GROUPS:
         msg = f"{found.key} has modules of {len(by_scheme):,} kinds; at most {MOST_GROUPS} are understood"
         raise UndeterminedModelError(msg)
-    return rules(*((names_of(names, found.layers), scheme) for scheme, names in by_scheme.items()))
+    return rules(*((names_of(names, found.place), scheme) for scheme, names in by_scheme.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.quantization import Reader
 
+MLX_MODES: Final = ("affine", "mxfp4", "mxfp8", "nvfp4")
 EXCEPT: Final = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 # expert_dtype, which DeepSeek-V4 states outside its quantization_config
 EXPERT_DTYPES: Final[Mapping[str, Scheme | None]] = {"fp4": MXFP4, "mxfp4": MXFP4, "fp8": None}
@@ -72,7 +74,7 @@ def _expert_rules(found: Stated, named: object) -> tuple[Any, ...]:
         msg = f"expert_dtype {quoted(str(named))} is not understood; known: {', '.join(EXPERT_DTYPES)}"
         raise UndeterminedModelError(msg)
     scheme = EXPERT_DTYPES[named]
-    return rules((names_of(["mlp.experts"], found.layers), scheme)) if scheme else ()
+    return rules((names_of(["mlp.experts"], found.place), scheme)) if scheme else ()
 
 
 def _read_fbgemm(found: Stated) -> Packing:
@@ -102,7 +104,10 @@ def _read_gptq(found: Stated) -> Packing:
     """GPTQ packs linear layers of the decoder's layers; `dynamic` may leave some out, or give them other bits."""
     default = gptq(found.bits(), _group(found))
     head = LINEAR_AND_HEAD if found.block.get("lm_head") is True else LAYERS
-    own = grouped(found, ((name, _dynamic(found, name, block)) for name, block in found.part("dynamic").items()))
+    dynamic = {
+        name if name[:2] in {"-:", "+:"} else f"+:{name}": block for name, block in found.part("dynamic").items()
+    }
+    own = grouped(found, ((name, _dynamic(found, name, block)) for name, block in dynamic.items()))
     inside = found.block.get("modules_in_block_to_quantize")
     if inside:
         groups = (
@@ -112,7 +117,7 @@ def _read_gptq(found: Stated) -> Packing:
             msg = f"{found.key}: modules_in_block_to_quantize is {short(inside)}; it must be lists of names of modules"
             raise MalformedModelError(msg)
         names = (name for group in groups for name in group)
-        return Packing("gptq", (*own, *rules((names_of(names, found.layers), default))), None, head)
+        return Packing("gptq", (*own, *rules((names_of(names, found.place), default))), None, head)
     return Packing("gptq", (*own, *rules((found.names(*EXCEPT), None))), default, head)
 
 
@@ -146,7 +151,8 @@ def _read_autoround(found: Stated) -> Packing:
         group = found.size("group_size", _group(found), block=block) if isinstance(block, dict) else _group(found)
         return make(bits, group) if bits < 16 else None  # noqa: PLR2004 - as it was
 
-    named = grouped(found, ((name, own(block)) for name, block in found.part("extra_config").items()))
+    extra = {f"re:{n}" if re.search(r"[*\\\[(]", n) else n: block for n, block in found.part("extra_config").items()}
+    named = grouped(found, ((name, own(block)) for name, block in extra.items()))
     return Packing("auto-round", (*named, *rules((found.names(*EXCEPT), None))), default, LAYERS)
 
 
@@ -176,10 +182,7 @@ def _read_bitsandbytes(found: Stated) -> Packing:
 
 def _read_mlx(found: Stated) -> Packing:
     """MLX packs every matrix whose columns the group divides, embedding, head and routers too."""
-    mode = str(found.block.get("mode", "affine"))
-    if mode not in {"affine", "mxfp4", "mxfp8"}:
-        msg = f"{found.key}: mode {quoted(mode)} is not understood; known: affine, mxfp4, mxfp8"
-        raise UndeterminedModelError(msg)
+    mode = _mode(found, found.block, "affine")
     group = found.size("group_size", 64)
     if not group:
         msg = f"{found.key}: group_size is -1; MLX packs in groups, of 32, 64 or 128"
@@ -187,18 +190,31 @@ def _read_mlx(found: Stated) -> Packing:
 
     def scheme(block: Mapping[str, Any]) -> Blocks:
         bits = found.bits(block) if "bits" in block else found.bits()
-        return mlx(bits, found.size("group_size", group, block=block), str(block.get("mode", mode)))
+        return mlx(
+            bits,
+            found.size("group_size", group, block=block),
+            _mode(found, block, mode if block is found.block else "affine"),
+        )
 
     own = {name: block for name, block in found.block.items() if isinstance(block, (dict, bool)) and "." in name}
     named = grouped(
         found,
         (
-            (name, scheme(block) if isinstance(block, dict) else None if block is False else scheme({}))
+            (name, scheme(block) if isinstance(block, dict) else None if block is False else scheme(found.block))
             for name, block in own.items()
         ),
     )
     said = "MLX is taken to pack the embedding, the head and routers as it does the rest"
-    return Packing("MLX", named, scheme({}), EVERY, divides=group, assumptions=(said,))
+    return Packing("MLX", named, scheme(found.block), EVERY, divides=group, assumptions=(said,))
+
+
+def _mode(found: Stated, block: Mapping[str, Any], otherwise: str) -> str:
+    """How a matrix is packed: `affine` where its own block does not say, whatever the others are."""
+    mode = block.get("mode", otherwise)
+    if mode not in MLX_MODES:
+        msg = f"{found.key}: mode {short(mode)} is not understood; known: {', '.join(MLX_MODES)}"
+        raise UndeterminedModelError(msg)
+    return str(mode)
 
 
 # quant_method, with - for _ -> its reader

@@ -24,7 +24,7 @@ _ESCAPES: Final = "dDwWsS"
 _TIMES: Final = re.compile(r"\{(\d{1,4})(,?)(\d{0,4})\}")
 _SET: Final = re.compile(r"\[\^?\]?(?:\\.|[^\]\\\[])*\]")
 # what Python's engine does quickly: characters, a few stars, one group of plain alternatives
-_TAME: Final = re.compile(r"\^?(?:[\w/-]|\\\.|\.\*?|\\d\+|\((?:\?:)?[\w|]{1,200}\)){1,120}\$?")
+_TAME: Final = re.compile(r"\^?(?:[\w/-]|\\\.|\.\*?|\\d\+|\((?:\?:)?\w+(?:\|\w+){0,40}\)){1,120}\$?")
 _TAME_STARS: Final = 3
 
 
@@ -67,7 +67,7 @@ def compile_safe(text: str, steps: Steps | None = None) -> Callable[[str], bool]
     >>> compile_safe("(.|.)*!")("model.layers.0.mlp.experts.0.gate_proj")
     False
     """
-    if _TAME.fullmatch(text) and len(re.findall(r"\*|\+|\(", text)) <= _TAME_STARS:
+    if _TAME.fullmatch(text) and len(re.findall(r"\*|\+|\(", text)) <= _TAME_STARS and text.count("(") <= 1:
         tame = re.compile(text)
         return lambda name: tame.match(name) is not None
     part = _Parser(text, steps or Steps()).whole()
@@ -94,7 +94,7 @@ class _Parser:
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
-        return branches[0] if len(branches) == 1 else _either(branches)
+        return branches[0] if len(branches) == 1 else _either(branches, self.steps)
 
     def _sequence(self) -> Part:
         parts: list[Part] = []
@@ -203,8 +203,15 @@ def _in_turn(parts: list[Part], steps: Steps) -> Part:
     return match
 
 
-def _either(branches: list[Part]) -> Part:
-    return lambda name, found: frozenset().union(*(branch(name, found) for branch in branches))
+def _either(branches: list[Part], steps: Steps) -> Part:
+    def match(name: str, found: Positions) -> Positions:
+        reached: Positions = frozenset()
+        for branch in branches:
+            steps.take()
+            reached |= branch(name, found)
+        return reached
+
+    return match
 
 
 def _ahead(inner: Part, steps: Steps, *, wanted: bool) -> Part:
