@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.stored import disagreements
 from roofcast.modelspec.formats import FORMATS, Format
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], us
         used: formats asked for: of the cache, and of the weights where one is.
     """
     stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
-    believed = model.implied is not None and not (model.files and model.files.tensors and disagreements(model))
-    packed = [part.compute for part in model.implied.parts] if model.implied and believed else []
+    packed = [part.compute for part in model.implied.parts] if model.implied and not _contradicted(model) else []
     packed = packed or ([FORMATS[stored].compute] if stored in FORMATS else [])
     packed = [] if len(used) > 1 else packed
     names = dict.fromkeys([asked.compute for asked in used if isinstance(asked, Format)] + packed)
@@ -37,3 +35,12 @@ def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], us
         for name in names
         if flags.get(name) is False
     ]
+
+
+def _contradicted(model: Model) -> bool:
+    """Whether the files are not what the config implies."""
+    if model.files is None or not model.files.tensors:
+        return False
+    from roofcast.calculators.stored import disagreements  # noqa: PLC0415 - few models are read by tensor
+
+    return bool(disagreements(model))
