@@ -35,7 +35,10 @@ COMMIT = "a" * 40
 GIVEN_UP = "did not answer in time|broke off"
 START = f'HTTP/1.1 200 OK\r\nX-Repo-Commit: {COMMIT}\r\nETag: "x"\r\nConnection: close\r\n'
 INDEX_PATH = f"/acme/tiny-7b/resolve/{COMMIT}/model.safetensors.index.json"
-ABSENT = f"HTTP/1.1 404 No\r\nX-Error-Code: EntryNotFound\r\nX-Repo-Commit: {COMMIT}\r\nContent-Length: 0\r\n\r\n"
+ABSENT = (
+    f"HTTP/1.1 404 No\r\nX-Error-Code: EntryNotFound\r\nX-Repo-Commit: {COMMIT}\r\n"
+    "Content-Length: 0\r\nConnection: close\r\n\r\n"
+)
 
 
 def _drip_headers(connection: socket.socket, pause: Callable[[], bool]) -> None:
@@ -150,12 +153,19 @@ def test_an_answer_without_end_is_broken_off(hub: LocalHub, monkeypatch: pytest.
     monkeypatch.setattr(hub_module, "AGENT", 20.0)
     with Hostile(request_line, _never_end, 0.0) as server:
         point_at(server.url, monkeypatch)
-        try:
-            problem = resolve(REPO).weights_problem
-        except UndeterminedModelError as error:
-            problem = str(error)
+        problem = _problem()
+        if re.search(GIVEN_UP, problem):
+            problem = _problem()
 
-    assert "sent more than 2 MB for" in (problem or "")
+    assert "sent more than 2 MB for" in problem
+
+
+def _problem() -> str:
+    """Return what keeps the repo, or its weights, from being read."""
+    try:
+        return resolve(REPO).weights_problem or ""
+    except UndeterminedModelError as error:
+        return str(error)
 
 
 def test_the_clients_session_is_given_back_as_it_was(hub: LocalHub) -> None:
