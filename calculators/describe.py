@@ -244,11 +244,10 @@ def _quantization(model: Model) -> str | None:
     method = model.spec.quantization
     if method is None or model.implied is None:
         return method
-    sums = Counter({part.stored: 0 for part in model.implied.parts})
+    packed: Counter[str] = Counter()
     for part in model.implied.parts:
-        sums[part.stored] += part.elements * (part.stored not in FORMATS)
-    made = [stored for stored, n in sums.most_common(MOST_TYPES) if n]
-    said = "; ".join(made)
+        packed[part.stored] += part.elements * (part.stored not in FORMATS)
+    said = "; ".join(stored for stored, n in packed.most_common(MOST_TYPES) if n)
     return f"{method}: {said}" if said and not said.startswith(method) else said or method
 
 

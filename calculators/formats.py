@@ -25,16 +25,21 @@ def missing_formats(model: Model, gpu: str, flags: Mapping[str, bool | None], us
         flags: format -> whether the device computes in it; None where not known.
         used: formats asked for: of the cache, and of the weights where one is.
     """
-    stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
-    packed = [part.compute for part in model.implied.parts] if model.implied and not _contradicted(model) else []
-    packed = packed or ([FORMATS[stored].compute] if stored in FORMATS else [])
-    packed = [] if len(used) > 1 else packed
+    packed = [] if len(used) > 1 else _stored(model)
     names = dict.fromkeys([asked.compute for asked in used if isinstance(asked, Format)] + packed)
     return [
         f"{gpu} has no {name} arithmetic: an engine converts or refuses; bytes are counted in the format asked"
         for name in names
         if flags.get(name) is False
     ]
+
+
+def _stored(model: Model) -> list[str]:
+    """Formats that the weights as stored multiply in."""
+    if model.implied and not _contradicted(model):
+        return [part.compute for part in model.implied.parts]
+    stored = METHODS.get(model.spec.quantization or "", model.spec.dtype or "")
+    return [FORMATS[stored].compute] if stored in FORMATS else []
 
 
 def _contradicted(model: Model) -> bool:

@@ -55,7 +55,7 @@ def stored_by_component(model: Model) -> list[StoredComponent] | None:
     """Bytes of a model's weight files by component, their sum all of them; None where no tensor names are known. [B]"""
     if model.files is None or not model.files.tensors:
         return None
-    parts = stored_components(model.files, len(model.spec.layers))
+    parts = model.stored or stored_components(model.files, len(model.spec.layers))
     return [StoredComponent(part.component, part.bytes, dict(part.elements)) for part in parts]
 
 

@@ -133,10 +133,15 @@ def find_mix(name: str) -> Mix:
     >>> find_mix("Q4_K_M").type
     'Q4_K'
     """
-    key = OTHER_NAMES.get(name.strip().lower(), name.strip().lower())
+    key = _key(name)
     if key in MIXES:
         return MIXES[key]
     raise no_such(name, MIXES)
+
+
+def _key(name: str) -> str:
+    key = name.strip().lower()
+    return OTHER_NAMES.get(key, key)
 
 
 def mix_of(name: str) -> Mix | None:
@@ -148,8 +153,8 @@ def mix_of(name: str) -> Mix | None:
     >>> mix_of("q4_0").type, mix_of("bf16"), mix_of("fp8")
     ('Q4_0', None, None)
     """
-    key = name.strip().lower()
-    return None if key in SINGLE else MIXES.get(OTHER_NAMES.get(key, key))
+    key = _key(name)
+    return None if key in SINGLE else MIXES.get(key)
 
 
 def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> MixBytes:
@@ -259,7 +264,7 @@ def _rest(spec: ModelSpec, mix: Mix, tensors: Iterable[GgufTensor]) -> Iterator[
     Raises:
         UndeterminedModelError: where it is too much for biases and norms.
     """
-    beside = {tower.name.replace(" ", "_") for tower in spec.towers}
+    beside = {tower.component for tower in spec.towers}
     room: Counter[str] = Counter()
     named: Counter[str] = Counter()
     for tensor in tensors:

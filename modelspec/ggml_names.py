@@ -167,8 +167,7 @@ def gguf_tensors(spec: ModelSpec, listed: Inventory) -> tuple[GgufTensor, ...]:
     Raises:
         UndeterminedModelError: a kind of layer whose tensors in a GGUF file are not known.
     """
-    beside = {tower.name.replace(" ", "_") for tower in spec.towers}
-    unlisted = sorted(listed.unlisted - beside)
+    unlisted = sorted(listed.unlisted)
     if unlisted:
         kinds = f" ({spec.attention_label})" if "attention" in unlisted else ""
         raise _unknown(spec, f"{', '.join(unlisted)}{kinds}")

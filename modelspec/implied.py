@@ -76,10 +76,8 @@ def implied_bytes(spec: ModelSpec, packing: Packing) -> Implied:
     """
     listing = inventory(spec)
     plain, said = _plain(spec)
-    towers = {tower.name.replace(" ", "_") for tower in spec.towers}
-    unknown = sorted(listing.unlisted - towers)
-    if unknown:
-        msg = f"the matrices of its {' and '.join(unknown).replace('_', '-')} are not known one by one; headers would tell"
+    if listing.unlisted:
+        msg = f"the matrices of its {' and '.join(sorted(listing.unlisted)).replace('_', '-')} are not known one by one; headers would tell"
         raise UndeterminedModelError(msg)
     sums: dict[tuple[str, str, str], list[int]] = {}
     for placed in listing.matrices:

@@ -82,7 +82,7 @@ class Inventory:
     Args:
         matrices: those of the decoder's layers in order, embedding first and head last, then draft layers.
         rest: component -> parameters that are in no matrix listed: norms, biases, convolutions, towers. [parameter]
-        unlisted: components with a part whose matrices are not known one by one; their parameters are in `rest`.
+        unlisted: components of layers with a part whose matrices are not known one by one; theirs are in `rest`.
     """
 
     matrices: tuple[Placed, ...]
@@ -113,7 +113,6 @@ def inventory(spec: ModelSpec) -> Inventory:
         listed[part.component] += part.matrix.elements
     components = spec.components
     rest = {name: count - listed[name] for name, count in components.items()}
-    unlisted |= {tower.name.replace(" ", "_") for tower in spec.towers}
     return Inventory(tuple(placed), rest, frozenset(unlisted))
 
 
@@ -139,11 +138,8 @@ def _own_module(matrix: Matrix, layer: Layer) -> Matrix:
     """Experts beside one dense feed-forward are a module of their own (Gemma 4): `experts` and `router` beside `mlp`."""
     if len(layer.feed_forwards) != BESIDE_DENSE or not layer.feed_forwards[1].expert_parameters:
         return matrix
-    return (
-        replace(matrix, name=re.sub(r"^mlp\.(?=experts\.)", "", matrix.name))
-        if matrix.name != "mlp.gate"
-        else replace(matrix, name="router.proj")
-    )
+    name = "router.proj" if matrix.name == "mlp.gate" else re.sub(r"^mlp\.(?=experts\.)", "", matrix.name)
+    return replace(matrix, name=name)
 
 
 def _place(component: str, matrices: Iterable[Matrix], *, draft: bool) -> Iterator[Placed]:

@@ -15,6 +15,7 @@ from roofcast.modelspec.stored import parameter_elements
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
+    from roofcast.modelspec.components import Stored
     from roofcast.modelspec.ggml_mix import Mix, MixBytes
     from roofcast.modelspec.implied import Implied
     from roofcast.modelspec.kv_hint import KvHint
@@ -61,6 +62,7 @@ class Model:
         implied_problem: why quantised ones cannot be told; None where they can.
         facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
         left_out: projector files beside it, which are not read.
+        stored: what its weight files hold by component, where tensors are held against what the config implies.
         kv_hint: format that the checkpoint asks for its cache; None where it asks for none.
     """
 
@@ -76,6 +78,7 @@ class Model:
     implied: Implied | None = None
     implied_problem: str | None = None
     kv_hint: KvHint | None = None
+    stored: tuple[Stored, ...] = ()
     facts: str = "config"
     left_out: tuple[str, ...] = ()
 
@@ -294,10 +297,19 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         encoder_tokens=encoder_tokens,
         implied=implied,
         implied_problem=problem,
+        stored=_stored_components(files, layers) if implied else (),
         kv_hint=_kv_hint(spec, checkpoint),
         facts=checkpoint.facts,
         left_out=checkpoint.left_out,
     )
+
+
+def _stored_components(files: WeightFiles | None, layers: int) -> tuple[Stored, ...]:
+    if files is None or not files.tensors:
+        return ()
+    from roofcast.modelspec.components import stored_components  # noqa: PLC0415 - few models are read by tensor
+
+    return stored_components(files, layers)
 
 
 def _kv_hint(spec: ModelSpec, checkpoint: Checkpoint) -> KvHint | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelError
-from roofcast.modelspec.quantization import LINEAR, Packing, Rule, Stated, grouped, rules
+from roofcast.modelspec.quantization import LINEAR, Packing, Rule, Stated, grouped
 from roofcast.modelspec.schemes import (
     FP8_BLOCK,
     FP8_ROW,
@@ -52,7 +52,7 @@ _GROUPED: Final = frozenset({"W4A16_AWQ", "W4A8_AWQ"})
 def read_modelopt(found: Stated) -> Packing:
     """One algorithm for every linear layer but those listed, or one for each module that `quantized_layers` names."""
     name = found.block.get("quant_algo")
-    spared = rules((found.names(*EXCLUDED), None))
+    spared = found.spared(*EXCLUDED)
     if name == MIXED or (name is None and found.block.get("quantized_layers")):
         return Packing(MIXED, (*spared, *requantised(found)), None, LINEAR)
     if name is None:  # the cache alone

@@ -175,6 +175,14 @@ class Stated:
             raise MalformedModelError(msg)
         return names_of(listed, self.place)
 
+    def spared(self, *keys: str) -> tuple[Rule, ...]:
+        """The rule that leaves the modules of such a list plain; none of an empty one.
+
+        Raises:
+            MalformedModelError: it is no list of names.
+        """
+        return rules((self.names(*keys), None))
+
     def spares_towers(self, *keys: str) -> bool:
         """Whether a list of exceptions names what stands beside the decoder."""
         lists = (self.block.get(key) for key in keys)

@@ -17,6 +17,7 @@ from roofcast.modelspec.quantization import (
     LINEAR_AND_HEAD,
     ROUTED,
     Packing,
+    Rule,
     Stated,
     grouped,
     rules,
@@ -60,14 +61,14 @@ def _read_fp8(found: Stated) -> Packing:
         scheme = fp8_blocks(*found.pair("weight_block_size", shape), scale_bits=8 if small else 32)
     own = requantised(found)
     experts = _expert_rules(found, named)
-    spared = () if own else rules((found.names(*EXCEPT), None))
+    spared = () if own else found.spared(*EXCEPT)
     said = ("modules under `ignore` are taken as kept as in the checkpoint it was made of",) if own else ()
     return Packing(
         "fp8", (*own, *spared, *experts), scheme, LINEAR, spares_towers=found.spares_towers(*EXCEPT), assumptions=said
     )
 
 
-def _expert_rules(found: Stated, named: object) -> tuple[Any, ...]:
+def _expert_rules(found: Stated, named: object) -> tuple[Rule, ...]:
     if named is None:
         return ()
     if not isinstance(named, str) or named not in EXPERT_DTYPES:
@@ -80,20 +81,20 @@ def _expert_rules(found: Stated, named: object) -> tuple[Any, ...]:
 def _read_fbgemm(found: Stated) -> Packing:
     """FP8 with an fp32 scale a row, and an upper bound of the inputs."""
     return Packing(
-        "fbgemm_fp8", rules((found.names(*EXCEPT), None)), with_inputs(FP8_ROW), LINEAR,
+        "fbgemm_fp8", found.spared(*EXCEPT), with_inputs(FP8_ROW), LINEAR,
         spares_towers=found.spares_towers(*EXCEPT),
     )  # fmt: skip
 
 
 def _read_mxfp4(found: Stated) -> Packing:
     """gpt-oss: the routed experts alone, and of these what the list does not name."""
-    return Packing("mxfp4", rules((found.names(*EXCEPT), None)), MXFP4, ROUTED)
+    return Packing("mxfp4", found.spared(*EXCEPT), MXFP4, ROUTED)
 
 
 def _read_awq(found: Stated) -> Packing:
     """AWQ packs linear layers of the decoder's layers."""
     scheme = awq(found.bits(key="w_bit" if "w_bit" in found.block else "bits"), _group(found))
-    return Packing("awq", rules((found.names(*EXCEPT), None)), scheme, LAYERS)
+    return Packing("awq", found.spared(*EXCEPT), scheme, LAYERS)
 
 
 def _group(found: Stated, default: int = 128) -> int:
@@ -118,7 +119,7 @@ def _read_gptq(found: Stated) -> Packing:
             raise MalformedModelError(msg)
         names = (name for group in groups for name in group)
         return Packing("gptq", (*own, *rules((names_of(names, found.place), default))), None, head)
-    return Packing("gptq", (*own, *rules((found.names(*EXCEPT), None))), default, head)
+    return Packing("gptq", (*own, *found.spared(*EXCEPT)), default, head)
 
 
 def _dynamic(found: Stated, name: str, block: object) -> Scheme | None:
@@ -153,7 +154,7 @@ def _read_autoround(found: Stated) -> Packing:
 
     extra = {f"re:{n}" if re.search(r"[*\\\[(]", n) else n: block for n, block in found.part("extra_config").items()}
     named = grouped(found, ((name, own(block)) for name, block in extra.items()))
-    return Packing("auto-round", (*named, *rules((found.names(*EXCEPT), None))), default, LAYERS)
+    return Packing("auto-round", (*named, *found.spared(*EXCEPT)), default, LAYERS)
 
 
 def _read_bitsandbytes(found: Stated) -> Packing:
@@ -173,7 +174,7 @@ def _read_bitsandbytes(found: Stated) -> Packing:
     skipped = ("llm_int8_skip_modules", *EXCEPT)
     return Packing(
         "bitsandbytes",
-        rules((found.names(*skipped), None)),
+        found.spared(*skipped),
         scheme,
         LINEAR,
         spares_towers=found.spares_towers(*skipped),

@@ -109,7 +109,7 @@ class ModelSpec:
             "norms": sum(layer.norm_parameters for layer in self.layers) + self.other_norm_parameters,
             "head": (0 if self.tied else (self.head_rows or self.vocab) * self.hidden) + self.head_bias_parameters,
         }
-        beside = {tower.name.replace(" ", "_"): tower.parameters for tower in self.towers}
+        beside = {tower.component: tower.parameters for tower in self.towers}
         drafted = {"multi_token_prediction": self.draft_parameters * self.drafting}
         return {**parts, **{name: n for name, n in {"other": other, **beside, **drafted}.items() if n}}
 

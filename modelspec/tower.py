@@ -40,6 +40,15 @@ class Tower:
     name: str
     parameters: int
 
+    @property
+    def component(self) -> str:
+        """Its name among the components of a model.
+
+        >>> Tower("vision projector", 7).component
+        'vision_projector'
+        """
+        return self.name.replace(" ", "_")
+
 
 def wrappers() -> dict[str, Reader]:
     """Every wrapper class that roofcast knows, by the outer `model_type` of its config."""
