@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.state import Kept, per_token
-from roofcast.modelspec.work import causal_pairs, chunked_pairs
+from roofcast.modelspec.work import attended, causal_pairs, chunked_pairs, least
 
 if TYPE_CHECKING:
     from roofcast.modelspec.indexer import Indexer
@@ -42,8 +42,18 @@ class Attention(Protocol):
     def matrices(self, hidden: int) -> tuple[Matrix, ...]:
         """Weights that are matrices, by their module in the layer; norms, biases and convolutions are none."""
 
+    @property
+    def reads(self) -> tuple[Kept, ...]:
+        """What one new token reads of what the sequence keeps; the cap of a part is what a query sees of it at most."""
+
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of scores and values, or of the recurrence, over a causal prompt. [FLOP]"""
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of scores and values, or of the recurrence, for one new token that attends to `context` tokens. [FLOP]
+
+        The token itself is among them. Projections are not in it, as they are not in `prefill_flops`.
+        """
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads."""
@@ -133,8 +143,26 @@ class GroupedAttention:
         """
         if not self.stores:
             return ()
-        own = per_token(self.kv_heads, self.head_dim + self.value_head_dim, None if self.masks else self.window)
-        return (own, *(self.index.state if self.index else ()))
+        return (self._keys(None if self.masks else self.window), *(self.index.state if self.index else ()))
+
+    @property
+    def reads(self) -> tuple[Kept, ...]:
+        """Keys and values of the last W tokens, or of those that an index selects, and the keys of the index.
+
+        A window that only masks bounds it too. Where the keys and values are an earlier layer's, they are read there.
+
+        >>> GroupedAttention(32, 8, 128, 128, window=1024, stores=False).reads
+        (Kept(heads=8, width=256, per=1, cap=1024, fixed=False, format='cache'),)
+        """
+        return (self._keys(self.reach), *(self.index.reads if self.index else ()))
+
+    @property
+    def reach(self) -> int | None:
+        """Keys that a query reads at most: the window, or what an index selects; None is all. [token]"""
+        return least(self.window, self.index.selected if self.index else None)
+
+    def _keys(self, cap: int | None) -> Kept:
+        return per_token(self.kv_heads, self.head_dim + self.value_head_dim, cap)
 
     @property
     def projection_rows(self) -> tuple[tuple[str, int], ...]:
@@ -185,9 +213,22 @@ class GroupedAttention:
         >>> GroupedAttention(32, 8, 128, 128).prefill_flops(4096) / 1e9
         137.438953472
         """
-        reach = self.window or (self.index.selected if self.index else None)
-        pairs = chunked_pairs(tokens, reach) if self.chunked and reach else causal_pairs(tokens, reach)
+        chunk = self.window if self.chunked else None
+        pairs = chunked_pairs(tokens, chunk, self.reach) if chunk else causal_pairs(tokens, self.reach)
         scored = self.index.prefill_flops(tokens) if self.index else 0.0
+        return 2 * pairs * self.query_heads * (self.head_dim + self.value_head_dim) + scored
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of q K^T and p V for one new token: 2 min(C, W) n_q (d_k + d_v), and the scores of an index. [FLOP]
+
+        C is the context, itself included, W the window or what the index selects. In chunks it is as when a chunk is
+        full, the most that a token touches: the context alone does not tell where in its chunk a token stands.
+
+        >>> GroupedAttention(32, 8, 128, 128).decode_flops(4096) / 1e6
+        67.108864
+        """
+        scored = self.index.decode_flops(context) if self.index else 0.0
+        pairs = attended(context, self.reach)
         return 2 * pairs * self.query_heads * (self.head_dim + self.value_head_dim) + scored
 
     def splits(self, tp: int) -> bool:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import HYBRID_SLIDING
-from roofcast.modelspec.state import Kept, fixed, per_token
-from roofcast.modelspec.work import causal_pairs
+from roofcast.modelspec.state import Kept, ReadsAll, fixed, per_token
+from roofcast.modelspec.work import attended, causal_pairs
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionalAttention:
+class ConvolutionalAttention(ReadsAll):
     """GQA over convolved queries and keys; half of a value comes from the token before, and its projection is kept.
 
     Args:
@@ -83,6 +83,14 @@ class ConvolutionalAttention:
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""
         return 4 * causal_pairs(tokens, self.window) * self.query_heads * self.head_dim
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of q K^T and p V for one new token: 4 min(C, W) n_q d. [FLOP]
+
+        >>> ConvolutionalAttention(8, 2, 128, 2, 2, window=4096).decode_flops(8192)
+        16777216
+        """
+        return 4 * attended(context, self.window) * self.query_heads * self.head_dim
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads."""

@@ -9,7 +9,7 @@ from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureEr
 from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import MODEL, Kept, fixed, per_token
-from roofcast.modelspec.work import causal_pairs
+from roofcast.modelspec.work import attended, causal_pairs
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
@@ -84,13 +84,41 @@ class CompressedAttention:
         >>> [part.elements for part in CompressedAttention(64, 512, 1024, 8, 1024, 128, 4, 64, 128, 512).state]
         [512, 640, 5120]
         """
-        width = self.head_dim + self.index_head_dim * self.indexed
-        window = per_token(1, self.head_dim * (1 if self.ratio else 2), self.sliding_window - 1)
-        entries = per_token(1, width, per=self.ratio) if self.ratio else None
-        waiting = fixed(1, 2 * self.ratio * width) if self.indexed else None
-        if self.ratio and not self.indexed:
-            waiting = Kept(1, 2 * self.head_dim, cap=self.ratio - 1, format=MODEL)
-        return tuple(part for part in (window, entries, waiting) if part)
+        entries = (per_token(1, self._entry_width, per=self.ratio),) if self.ratio else ()
+        return (self._single, *entries, *self._waiting)
+
+    @property
+    def reads(self) -> tuple[Kept, ...]:
+        """Window and waiting tokens as kept; entries, under an index those selected; and the index's keys of all.
+
+        >>> csa = CompressedAttention(64, 512, 1024, 8, 1024, 128, 4, 64, 128, 512)
+        >>> [(part.elements, part.entries(65536)) for part in csa.reads]
+        [(512, 127), (512, 512), (128, 16384), (5120, 1)]
+        """
+        entries = (per_token(1, self.head_dim, self._selected, self.ratio),) if self.ratio else ()
+        index = (per_token(1, self.index_head_dim, per=self.ratio),) if self.indexed else ()
+        return (self._single, *entries, *index, *self._waiting)
+
+    @property
+    def _entry_width(self) -> int:
+        return self.head_dim + self.index_head_dim * self.indexed
+
+    @property
+    def _selected(self) -> int | None:
+        """Tokens that the entries which an index selects stand for; None where all entries are read. [token]"""
+        return self.index_selected * self.ratio if self.indexed else None
+
+    @property
+    def _single(self) -> Kept:
+        return per_token(1, self.head_dim * (1 if self.ratio else 2), self.sliding_window - 1)
+
+    @property
+    def _waiting(self) -> tuple[Kept, ...]:
+        if not self.ratio:
+            return ()
+        if self.indexed:
+            return (fixed(1, 2 * self.ratio * self._entry_width),)
+        return (Kept(1, 2 * self.head_dim, cap=self.ratio - 1, format=MODEL),)
 
     def parameters(self, hidden: int) -> int:
         """Projections of queries, of the shared key-value vector, output groups, sinks, compressor and index.
@@ -142,10 +170,27 @@ class CompressedAttention:
         pairs = causal_pairs(tokens, self.sliding_window)
         index = 0.0
         if self.ratio:
-            selected = self.index_selected * self.ratio if self.indexed else None
-            pairs += causal_pairs(tokens, selected) / self.ratio
-            index = 2 * causal_pairs(tokens) / self.ratio * self.index_heads * self.index_head_dim * self.indexed
+            pairs += causal_pairs(tokens, self._selected) / self.ratio
+            index = self._index_flops(causal_pairs(tokens))
         return 4 * pairs * self.query_heads * self.head_dim + index
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of scores and values for one new token: 4 n_q d (min(C, W) + min(C / r, k)), and the index's. [FLOP]
+
+        C is the context, r the ratio; of C / r entries an index, which scores them all by 2 C / r n_i d_i, selects k.
+
+        >>> CompressedAttention(64, 512, 1024, 8, 1024, 128, 4, 64, 128, 512).decode_flops(65536) / 1e6
+        352.321536
+        """
+        pairs, index = attended(context, self.sliding_window), 0.0
+        if self.ratio:
+            pairs += attended(context, self._selected) / self.ratio
+            index = self._index_flops(context)
+        return 4 * pairs * self.query_heads * self.head_dim + index
+
+    def _index_flops(self, pairs: float) -> float:
+        """FLOP of the index's scores over pairs of a query and a token, of which `ratio` share an entry. [FLOP]"""
+        return 2 * pairs / self.ratio * self.index_heads * self.index_head_dim * self.indexed
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the query heads."""

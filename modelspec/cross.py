@@ -9,7 +9,7 @@ from roofcast.modelspec.errors import MalformedModelError, UndeterminedModelErro
 from roofcast.modelspec.heads import read_grouped
 from roofcast.modelspec.keys import ENCODER_TOKENS
 from roofcast.modelspec.plan import FULL
-from roofcast.modelspec.state import CACHE, Kept, fixed
+from roofcast.modelspec.state import CACHE, Kept, Steady, fixed
 
 if TYPE_CHECKING:
     from roofcast.modelspec.attention import GroupedAttention
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossAttention:
+class CrossAttention(Steady):
     """Attention of a decoder to the tokens of an encoder, or of an image.
 
     Args:

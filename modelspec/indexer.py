@@ -51,6 +51,17 @@ class Indexer:
         """
         return (Kept(1, (2 * self.head_dim + 1) if self.gated else self.head_dim, format=self.format),)
 
+    @property
+    def reads(self) -> tuple[Kept, ...]:
+        """What one new token scores: one key for every pool of tokens, whole whatever is selected then.
+
+        As an engine reads that keeps the pools it has filled; the reference implementation pools all tokens anew.
+
+        >>> Indexer(32, 128, 2048, pool=16, gated=True).reads[0].entries(4096)
+        256
+        """
+        return (Kept(1, self.head_dim, per=self.pool, format=self.format),)
+
     def parameters(self, hidden: int) -> int:
         """Projections of index queries and of the key, norms and head weights: r n d + h d + norms + h n. [parameter]
 
@@ -87,6 +98,16 @@ class Indexer:
         Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1.
         """
         return 2 * causal_pairs(tokens, None) * self.heads * self.head_dim / self.pool
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of scoring every pool for one new token: 2 C n_index d_index / p. [FLOP]
+
+        Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1.
+
+        >>> Indexer(64, 128, 2048).decode_flops(65536) / 1e9
+        1.073741824
+        """
+        return 2 * context * self.heads * self.head_dim / self.pool
 
 
 def latent_indexer(config: Config) -> Indexer:

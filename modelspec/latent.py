@@ -16,7 +16,7 @@ from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import Kept, per_token
 from roofcast.modelspec.strictjson import quoted, short
-from roofcast.modelspec.work import causal_pairs
+from roofcast.modelspec.work import attended, causal_pairs, least
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
@@ -96,6 +96,22 @@ class LatentAttention:
         return (*latent, *(self.index.state if self.index else ()))
 
     @property
+    def reads(self) -> tuple[Kept, ...]:
+        """The latent and the RoPE key of all tokens, of a window's or of those selected, and the index's keys.
+
+        An earlier layer's latent is read as one of its own would be.
+
+        >>> [part.cap for part in LatentAttention(128, 512, 1536, 128, 64, 128, index=Indexer(64, 128, 2048)).reads]
+        [2048, None]
+        """
+        return (per_token(1, self.elements_per_token, self.reach), *(self.index.reads if self.index else ()))
+
+    @property
+    def reach(self) -> int | None:
+        """Tokens that a query reads at most: a window, or what its own or an earlier index selects. [token]"""
+        return least(self.window, self.selected, self.index.selected if self.index else None)
+
+    @property
     def projection_rows(self) -> tuple[tuple[str, int], ...]:
         """The projection that fills the cache, with its rows: d_c + d_rope."""
         return (("kv_a_proj_with_mqa", self.elements_per_token),) if self.stores else ()
@@ -156,9 +172,26 @@ class LatentAttention:
         >>> LatentAttention(128, 512, 1536, 128, 64, 128).prefill_flops(4096) / 1e9
         687.19476736
         """
-        reach = self.window or self.selected or (self.index.selected if self.index else None)
         scored = self.index.prefill_flops(tokens) if self.index else 0.0
-        return 2 * causal_pairs(tokens, reach) * self.query_heads * (self.head_dim + self.value_head_dim) + scored
+        pairs = causal_pairs(tokens, self.reach)
+        return 2 * pairs * self.query_heads * (self.head_dim + self.value_head_dim) + scored
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of q K^T and p V for one new token in the absorbed form: 2 min(C, W) n (2 d_c + d_rope). [FLOP]
+
+        Queries are brought to the latent and values from it by the up projections, which a token passes once, like
+        any other matrix, and are not counted here: keys are d_c + d_rope wide then and values d_c. C is the context,
+        W the window or what an index selects; an index adds its scores.
+
+        Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.2.
+
+        >>> layer = LatentAttention(128, 512, 1536, 128, 64, 128)
+        >>> layer.decode_flops(4096) / (2 * 4096 * layer.elements_per_token)  # FLOP/B at bf16
+        241.8
+        """
+        scored = self.index.decode_flops(context) if self.index else 0.0
+        width = self.kv_lora_rank + self.elements_per_token
+        return 2 * attended(context, self.reach) * self.query_heads * width + scored
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides them."""

@@ -9,9 +9,9 @@ from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureEr
 from roofcast.modelspec.heads import window_of
 from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import HYBRID, HYBRID_SLIDING, SLIDING
-from roofcast.modelspec.state import FP32, Kept, fixed, per_token
+from roofcast.modelspec.state import FP32, Kept, ReadsAll, fixed, per_token
 from roofcast.modelspec.strictjson import quoted
-from roofcast.modelspec.work import causal_pairs
+from roofcast.modelspec.work import attended, causal_pairs
 
 if TYPE_CHECKING:
     from roofcast.modelspec.config import Config
@@ -21,7 +21,7 @@ SIDES: Final = 2  # keys and values; attention and feed-forward
 
 
 @dataclass(frozen=True, slots=True)
-class RelativeAttention:
+class RelativeAttention(ReadsAll):
     """GQA whose scores have a learned bias by distance; keys, values and the layer's two outputs are convolved.
 
     Args:
@@ -117,8 +117,19 @@ class RelativeAttention:
         >>> RelativeAttention(4, 2, 16, 64, 8, 32, 4).prefill_flops(100)
         1433600.0
         """
-        scored = 4 * causal_pairs(tokens, self.window) * self.query_heads * self.head_dim
-        return scored + 2 * tokens * (self.query_heads - 1) * self.distance_width * self.extent
+        return self._flops(causal_pairs(tokens, self.window), tokens)
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of q K^T and p V for one new token, 4 min(C, W) n_q d, and of the bias, 2 (n_q - 1) d_rel R. [FLOP]
+
+        >>> RelativeAttention(4, 2, 16, 64, 8, 32, 4).decode_flops(100)  # 4 x 100 x 4 x 16 + 2 x 3 x 8 x 32
+        27136
+        """
+        return self._flops(attended(context, self.window), 1)
+
+    def _flops(self, pairs: float, tokens: float) -> float:
+        bias = 2 * tokens * (self.query_heads - 1) * self.distance_width * self.extent
+        return 4 * pairs * self.query_heads * self.head_dim + bias
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides them, and KV heads split or replicate evenly."""

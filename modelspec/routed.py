@@ -10,7 +10,7 @@ from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.experts import dense_layer, moe_layer
 from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
 from roofcast.modelspec.matrix import Matrix
-from roofcast.modelspec.state import Kept, per_token
+from roofcast.modelspec.state import Kept, ReadsAll, per_token
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedAttention:
+class RoutedAttention(ReadsAll):
     """Mixture of attention heads (MoA): k of E experts project a token's queries and output, all share K and V.
 
     The experts' weights are not its own: they stand with the layer's other experts (`attention_experts`).
@@ -81,6 +81,14 @@ class RoutedAttention:
         137.438953472
         """
         return 4 * causal_pairs(tokens) * self.query_heads * self.head_dim
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of q K^T and p V for one new token: 4 C k n_kv d. [FLOP]
+
+        >>> RoutedAttention(16, 128, 2).decode_flops(4096) / 1e6
+        67.108864
+        """
+        return 4 * context * self.query_heads * self.head_dim
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides those of K and V, which every expert has."""

@@ -9,7 +9,7 @@ from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.ffn import DenseFeedForward
 from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import OWNED
-from roofcast.modelspec.state import Kept, per_token
+from roofcast.modelspec.state import Kept, ReadsAll, per_token
 from roofcast.modelspec.work import causal_pairs
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SHARED_BLOCK = "shared_transformer"  # the module that holds the shared weights
 
 
 @dataclass(frozen=True, slots=True)
-class SharedAttention:
+class SharedAttention(ReadsAll):
     """Attention over the hidden state beside the embedding, twice as wide, whose weights recur in later layers.
 
     Args:
@@ -86,6 +86,14 @@ class SharedAttention:
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""
         return 4 * causal_pairs(tokens) * self.query_heads * self.head_dim
+
+    def decode_flops(self, context: float) -> float:
+        """FLOP of q K^T and p V for one new token: 4 C n_q d. [FLOP]
+
+        >>> SharedAttention(32, 32, 224, 7168, owned=False).decode_flops(4096) / 1e6
+        117.440512
+        """
+        return 4 * context * self.query_heads * self.head_dim
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides them, and KV heads split or replicate evenly."""

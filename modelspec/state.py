@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 # formats a part may be kept in: the cache's (`--kv`), the activations' (the model's dtype), or fp32 whatever these are
 CACHE: Final = "cache"
@@ -72,8 +72,39 @@ def fixed(heads: int, width: int, format: str = MODEL) -> Kept:  # noqa: A002 - 
     return Kept(heads, width, fixed=True, format=format)
 
 
-class Keyless:
-    """What kinds without keys and values have in common: no KV heads, and no window."""
+class _Keeping(Protocol):
+    @property
+    def state(self) -> tuple[Kept, ...]: ...
+
+
+class _Working(Protocol):
+    def prefill_flops(self, tokens: float) -> float: ...
+
+
+class ReadsAll:
+    """What kinds have in common whose new token reads all that the sequence keeps."""
+
+    __slots__ = ()
+
+    @property
+    def reads(self: _Keeping) -> tuple[Kept, ...]:
+        """What one new token reads: all of the state."""
+        return self.state
+
+
+class Steady(ReadsAll):
+    """What kinds have in common whose every token costs the same, however many came before it."""
+
+    __slots__ = ()
+
+    def decode_flops(self: _Working, context: float) -> float:
+        """FLOP for one new token, at any context: those of a prompt of one. [FLOP]"""
+        del context
+        return self.prefill_flops(1)
+
+
+class Keyless(Steady):
+    """What kinds without keys and values have in common: no KV heads, no window, and the same work for every token."""
 
     __slots__ = ()
     published_kv_heads: ClassVar[int] = 0

@@ -27,11 +27,31 @@ def causal_pairs(tokens: float, window: int | None = None) -> float:
     return tokens * window - window * window / 2
 
 
-def chunked_pairs(tokens: float, chunk: int) -> float:
+def chunked_pairs(tokens: float, chunk: int, window: int | None = None) -> float:
     """Query-key pairs of causal attention inside chunks of C tokens: (n / C) C^2 / 2, in the n^2/2 form. [pairs]
+
+    A window W inside the chunk bounds what each query sees of it.
 
     >>> chunked_pairs(16384, 8192) / causal_pairs(8192)
     2.0
     """
     whole, rest = divmod(tokens, chunk)
-    return whole * chunk * chunk / 2 + rest * rest / 2
+    return whole * causal_pairs(chunk, window) + causal_pairs(rest, window)
+
+
+def attended(context: float, window: int | None = None) -> float:
+    """Keys that one new token touches at a context of C tokens, itself among them: min(C, W). [token]
+
+    >>> attended(100), attended(8192, window=4096)
+    (100, 4096)
+    """
+    return context if window is None else min(context, window)
+
+
+def least(*limits: int | None) -> int | None:
+    """The tightest of several limits, of which None is no limit.
+
+    >>> least(4096, None, 2048), least(None, None)
+    (2048, None)
+    """
+    return min((limit for limit in limits if limit is not None), default=None)
