@@ -13,7 +13,7 @@ FARTHEST: Final = 1 << 40  # tokens; attention that has not overtaken the weight
 def linear_flops_per_token(spec: ModelSpec) -> float:
     """FLOP a token of everything but attention scores: 2 N, N the active parameters without embeddings. [FLOP/token]
 
-    Weights of looped layers count once for every pass.
+    Weights of looped layers count once for every pass, those of blocks that recur once for every layer where they work.
 
     Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1.
 
@@ -22,7 +22,7 @@ def linear_flops_per_token(spec: ModelSpec) -> float:
     ...     "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}))
     13959176192
     """
-    return 2 * (spec.non_embedding_parameters + spec.repeated_parameters)
+    return 2 * (spec.non_embedding_parameters + spec.repeated_parameters + spec.borrowed_parameters)
 
 
 def attention_flops(spec: ModelSpec, tokens: float) -> float:

@@ -60,6 +60,12 @@ class Layer:
         """Parameters that work on one token: of E routed experts k count. [parameter]"""
         return self.parameters(hidden) - sum(part.parameters - part.active_parameters for part in self.feed_forwards)
 
+    def borrowed(self, hidden: int) -> tuple[Matrix, ...]:
+        """Matrices that work in this layer and count in an earlier one; only kinds whose weights recur have any."""
+        mixing = (mixer.borrowed(hidden) for mixer in self.mixers if hasattr(mixer, "borrowed"))
+        feeding = (part.borrowed() for part in self.feed_forwards if hasattr(part, "borrowed"))
+        return tuple(matrix for matrices in (*mixing, *feeding) for matrix in matrices)
+
 
 def read_layers(config: Config) -> tuple[Layer, ...]:
     """Every decoder layer, in order.

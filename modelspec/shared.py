@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TIMES_HIDDEN = 4  # feed-forward width where no key gives it
 SHARED_BLOCK = "shared_transformer"  # the module that holds the shared weights
+_FEEDS = f"{SHARED_BLOCK}.feed_forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,26 @@ class SharedAttention(ReadsAll):
         >>> [m.name for m in SharedAttention(32, 32, 224, 7168, owned=False).matrices(3584)]
         ['linear']
         """
-        keys, queries = self.kv_heads * self.head_dim, self.query_heads * self.head_dim
-        rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys} if self.owned else {}
-        made = [Matrix(name, count, self.width) for name, count in rows.items()]
-        made += [Matrix("o_proj", hidden, queries)] if self.owned else []
+        made = []
         for name in ("linear_q_adapter", "linear_k_adapter", "linear_v_adapter") if self.adapters else ():
             made += [Matrix(f"{name}.0", self.adapters, self.width), Matrix(f"{name}.1", self.width, self.adapters)]
-        within = tuple(matrix.under(f"{SHARED_BLOCK}.self_attn") for matrix in made)
-        return (*within, Matrix("linear", hidden, hidden))
+        within = (matrix.under(f"{SHARED_BLOCK}.self_attn") for matrix in made)
+        return (*(self._block(hidden) if self.owned else ()), *within, Matrix("linear", hidden, hidden))
+
+    def borrowed(self, hidden: int) -> tuple[Matrix, ...]:
+        """Q, K, V and output where they work in this layer and count in an earlier one.
+
+        >>> [m.rows for m in SharedAttention(32, 32, 224, 7168, owned=False).borrowed(3584)]
+        [7168, 7168, 7168, 3584]
+        """
+        return () if self.owned else self._block(hidden)
+
+    def _block(self, hidden: int) -> tuple[Matrix, ...]:
+        """What layers share: Q, K, V and output."""
+        keys, queries = self.kv_heads * self.head_dim, self.query_heads * self.head_dim
+        rows = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
+        made = (*(Matrix(name, count, self.width) for name, count in rows.items()), Matrix("o_proj", hidden, queries))
+        return tuple(matrix.under(f"{SHARED_BLOCK}.self_attn") for matrix in made)
 
     def prefill_flops(self, tokens: float) -> float:
         """FLOP of Q K^T and P V over a causal prompt: 4 pairs n_q d. [FLOP]"""
@@ -159,12 +172,19 @@ class SharedFeedForward:
         >>> [m.rows for m in SharedFeedForward(DenseFeedForward(3584, 14336), owned=False, adapters=128).matrices()]
         [128, 28672]
         """
-        parent, rank = f"{SHARED_BLOCK}.feed_forward", self.adapters
-        own = self.block.matrices(parent) if self.owned else ()
+        own, rank = self.block.matrices(_FEEDS) if self.owned else (), self.adapters
         if not rank:
             return own
-        down = Matrix("gate_up_proj_adapter.0", rank, self.block.hidden).under(parent)
-        return *own, down, Matrix("gate_up_proj_adapter.1", 2 * self.block.intermediate, rank).under(parent)
+        down = Matrix("gate_up_proj_adapter.0", rank, self.block.hidden).under(_FEEDS)
+        return *own, down, Matrix("gate_up_proj_adapter.1", 2 * self.block.intermediate, rank).under(_FEEDS)
+
+    def borrowed(self) -> tuple[Matrix, ...]:
+        """Those of the block where they work in this layer and count in an earlier one.
+
+        >>> [m.rows for m in SharedFeedForward(DenseFeedForward(3584, 14336), owned=False).borrowed()]
+        [14336, 14336, 3584]
+        """
+        return () if self.owned else self.block.matrices(_FEEDS)
 
     @property
     def active_parameters(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.config import Config, listed, read_config
@@ -153,6 +154,12 @@ class ModelSpec:
         return sum(times * layer.active_parameters(self.hidden) for times, layer in again)
 
     @property
+    def borrowed_parameters(self) -> int:
+        """Elements of matrices that work on one token in a layer and count in another: blocks that recur. [parameter]"""
+        counts = self.layer_counts.items()
+        return sum(n * layer.passes * part.elements for layer, n in counts for part in layer.borrowed(self.hidden))
+
+    @property
     def router_bias_parameters(self) -> int:
         """Parameters of the routers' correction biases, where the reference counts them. [parameter]"""
         return sum(getattr(part, "router_bias", 0) for layer in self.layers for part in layer.feed_forwards)
@@ -188,13 +195,7 @@ class ModelSpec:
     @property
     def layer_map(self) -> tuple[tuple[int, Layer], ...]:
         """Runs of equal layers, in order: how many, and what they are."""
-        runs: list[tuple[int, Layer]] = []
-        for layer in self.layers:
-            if runs and runs[-1][1] == layer:
-                runs[-1] = (runs[-1][0] + 1, layer)
-            else:
-                runs.append((1, layer))
-        return tuple(runs)
+        return tuple((sum(1 for _ in run), layer) for layer, run in groupby(self.layers))
 
     @property
     def layer_counts(self) -> Counter[Layer]:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from roofcast.calculators.flops import linear_flops_per_token
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.linear import LinearFeedForward, LinearMap
 from roofcast.modelspec.shared import SharedAttention
 from roofcast.modelspec.spec import build_spec
+from tests.checkpoints import catalogued
 from tests.model_configs import LLAMA, changed
 
 NO_OP, LINEAR = {"no_op": True}, {"replace_with_linear": True}
@@ -101,6 +103,25 @@ def test_as_many_blocks_as_the_file_says_bring_their_weights() -> None:
 
     assert [mixer.owned for mixer in uses if isinstance(mixer, SharedAttention)] == [True, True, False]
     assert uses[2].parameters(64) == 64 * 64 + 6 * 128 * 4
+
+
+def test_shared_weights_work_wherever_they_recur() -> None:
+    """Zamba2-2.7B: nine uses of two blocks, so seven borrow one: 3 x 5120^2 + 2560 x 5120 and 3 x 2560 x 10240 each.
+
+    2 FLOP for each of these 1,192,755,200 come to those of the parameters without embeddings.
+    """
+    spec = catalogued("zamba2-2.7b").spec
+    uses = [layer for layer in spec.layers if len(layer.mixers) > 1]
+
+    assert [sum(matrix.elements for matrix in layer.borrowed(2560)) for layer in uses] == [0, 0] + [170_393_600] * 7
+    assert spec.borrowed_parameters == 7 * (3 * 5120**2 + 2560 * 5120 + 3 * 2560 * 10240)
+    assert linear_flops_per_token(spec) == 2 * (spec.non_embedding_parameters + 1_192_755_200)
+
+
+def test_layers_that_own_their_weights_borrow_none() -> None:
+    """Layers of other kinds, and the Mamba beside a shared block, have nothing of another layer's."""
+    assert build_spec(LLAMA).borrowed_parameters == 0
+    assert [len(layer.borrowed(64)) for layer in build_spec(ZAMBA2).layers] == [0, 0, 0, 7, 7]
 
 
 def test_shared_heads_must_divide_twice_the_hidden_size() -> None:

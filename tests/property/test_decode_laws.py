@@ -10,13 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofcast.modelspec.kinds import KINDS
-from tests.property.strategies import ATTENTION_KINDS, COMPRESSED, LATENT, TOKENS, grouped
+from tests.property.strategies import (
+    ATTENTION_KINDS,
+    COMPRESSED,
+    FEED_FORWARD_KINDS,
+    LATENT,
+    TOKENS,
+    grouped,
+    specs,
+)
 from tests.property.test_modelspec_laws import held
 
 if TYPE_CHECKING:
     from roofcast.modelspec.attention import Attention, GroupedAttention
     from roofcast.modelspec.compressed import CompressedAttention
     from roofcast.modelspec.latent import LatentAttention
+    from roofcast.modelspec.layers import Layer
+    from roofcast.modelspec.shared import SharedAttention, SharedFeedForward
+    from roofcast.modelspec.spec import ModelSpec
 
 CONTEXTS = st.integers(1, 1 << 16)
 ROUNDING = 1e-14  # of a whole prompt's FLOP, of which two are subtracted
@@ -160,3 +171,43 @@ def test_compressed_entries_are_read_as_far_as_they_are_selected(attention: Comp
         assert entries == [min(tokens // attention.ratio, attention.index_selected), tokens // attention.ratio]
     else:
         assert entries == [tokens // attention.ratio for part in attention.state if part.per > 1]
+
+
+# --- weights that recur
+
+
+@given(ATTENTION_KINDS["shared_block"], FEED_FORWARD_KINDS["shared"])
+def test_a_shared_block_works_in_full_wherever_it_counts(
+    attention: SharedAttention, feeding: SharedFeedForward
+) -> None:
+    """What a layer holds and what it borrows are the matrices of a layer that holds them all; an owner borrows none."""
+    first = (replace(attention, owned=True), replace(feeding, owned=True))
+
+    assert sorted(attention.matrices(64) + attention.borrowed(64), key=repr) == sorted(first[0].matrices(64), key=repr)
+    assert sorted(feeding.matrices() + feeding.borrowed(), key=repr) == sorted(first[1].matrices(), key=repr)
+    assert first[0].borrowed(64) == first[1].borrowed() == ()
+
+
+@given(specs())
+def test_borrowed_weights_add_work_and_no_parameters(spec: ModelSpec) -> None:
+    """Were every block a layer's own, the matrices of all layers would be more by what is borrowed, once a pass."""
+    owner = replace(spec, layers=tuple(map(owning, spec.layers)), draft=tuple(map(owning, spec.draft)))
+    more = (matrices_of(owning(layer), spec.hidden) - matrices_of(layer, spec.hidden) for layer in spec.active_layers)
+
+    assert owner.borrowed_parameters == 0
+    assert spec.borrowed_parameters == sum(n * layer.passes for n, layer in zip(more, spec.active_layers, strict=True))
+
+
+def owning(layer: Layer) -> Layer:
+    """Return the layer with all weights its own."""
+
+    def own(part: Any) -> Any:
+        return replace(part, owned=True) if hasattr(part, "owned") else part
+
+    return replace(layer, mixers=tuple(map(own, layer.mixers)), feed_forwards=tuple(map(own, layer.feed_forwards)))
+
+
+def matrices_of(layer: Layer, hidden: int) -> int:
+    """Return the elements of all matrices that count in a layer."""
+    mixing = [matrix for mixer in layer.mixers for matrix in mixer.matrices(hidden)]
+    return sum(matrix.elements for matrix in mixing + [m for part in layer.feed_forwards for m in part.matrices()])
