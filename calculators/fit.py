@@ -146,7 +146,7 @@ def fit(
         UsageError: the devices do not divide the heads.
     """
     spec = model.spec
-    _refuse_uneven(spec, machine.count)
+    refuse_uneven(spec, machine.count)
     if not spec.kept:
         raise UnansweredError(f"{model.name}: no layer keeps anything of a sequence, so any number of them fits")
     weight = model.weight_bytes(weights)
@@ -202,7 +202,7 @@ def _mixers(spec: ModelSpec) -> tuple[Attention, ...]:
     return tuple(dict.fromkeys((*((lead,) if lead else ()), *every)))
 
 
-def _refuse_uneven(spec: ModelSpec, count: int) -> None:
+def refuse_uneven(spec: ModelSpec, count: int) -> None:
     """Raises where a number of GPUs cannot share some layer's heads."""
     whole_ones = shares(spec)
     if count in whole_ones:

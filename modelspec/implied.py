@@ -46,10 +46,12 @@ class Implied:
     Args:
         parts: component by component, each way of storing apart.
         assumptions: what had to be taken as given, a line each.
+        packing: how each matrix is stored; None where none is quantised.
     """
 
     parts: tuple[Part, ...]
     assumptions: tuple[str, ...]
+    packing: Packing | None = None
 
     @property
     def total(self) -> int:
@@ -94,7 +96,7 @@ def implied_bytes(spec: ModelSpec, packing: Packing) -> Implied:
     beside = ", ".join(sorted(tower.name for tower in spec.towers))
     spared = f"its {beside} is taken as stored in {plain.name}: its config does not say" if beside else ""
     lines = (*said, *packing.assumptions, *(() if packing.spares_towers or not beside else (spared,)))
-    return Implied(_ordered(parts, spec.components), lines)
+    return Implied(_ordered(parts, spec.components), lines, packing)
 
 
 def plain_bytes(spec: ModelSpec) -> Implied | None:

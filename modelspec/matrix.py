@@ -130,11 +130,11 @@ def _of_layer(layer: Layer, hidden: int, unlisted: set[str], *, draft: bool) -> 
             continue
         for matrix in listing():
             component = EXPERTS if ".experts." in f".{matrix.name}" else FEED_FORWARD
-            yield from _place(component, (_own_module(matrix, layer),), draft=draft)
+            yield from _place(component, (own_module(matrix, layer),), draft=draft)
     yield from _place(OTHER, layer.other_matrices, draft=draft)
 
 
-def _own_module(matrix: Matrix, layer: Layer) -> Matrix:
+def own_module(matrix: Matrix, layer: Layer) -> Matrix:
     """Experts beside one dense feed-forward are a module of their own (Gemma 4): `experts` and `router` beside `mlp`."""
     if len(layer.feed_forwards) != BESIDE_DENSE or not layer.feed_forwards[1].expert_parameters:
         return matrix

@@ -1,0 +1,162 @@
+"""What answers a workload: one accelerator, how many of them, how the model is cut, and its formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.cache import cache_bytes
+from roofcast.calculators.errors import UsageError
+from roofcast.calculators.parallel import Fabric, fabric_of
+from roofcast.calculators.roofline import Roofs, roofs_of
+from roofcast.calculators.weighing import storage_of
+from roofcast.modelspec.ops import Formats
+from roofcast.modelspec.program import Program, build_program
+from roofcast.modelspec.sharding import Shards
+
+if TYPE_CHECKING:
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
+    from roofcast.modelspec.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A machine and how it is used.
+
+    Args:
+        accelerator: of which all devices are.
+        kv: format of the cache.
+        weights: format asked for; None is as stored.
+        shards: how the model is cut over the devices.
+        engine: that serves it.
+        network: bandwidth of a device between domains, one direction; None where it is not given. [B/s]
+    """
+
+    accelerator: Accelerator
+    kv: Format
+    weights: Requested | None = None
+    shards: Shards = Shards()
+    engine: str = "none"
+    network: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A model on a deployment: all that does not depend on what a step is asked.
+
+    Args:
+        model, deployment: of what.
+        program: the model's operations on one device.
+        formats: of state and activations.
+        roofs, fabric: of the machine.
+        weight_bytes: on the fullest device. [B]
+        capacity: memory of one device, as the driver really offers it. [B]
+        capacity_from: visible, driver or nominal.
+    """
+
+    model: Model
+    deployment: Deployment
+    program: Program
+    formats: Formats
+    roofs: Roofs
+    fabric: Fabric
+    weight_bytes: float
+    capacity: float
+    capacity_from: str
+
+
+def prepare(model: Model, deployment: Deployment) -> Ready:
+    """Checks that a model can be cut so, and prepares everything that its estimates share.
+
+    Raises:
+        UsageError: heads, layers or experts that do not divide.
+        UnansweredError: how its weights are stored cannot be told.
+        UndeterminedModelError: its state needs to know an encoder's tokens.
+    """
+    spec, shards = model.spec, deployment.shards
+    check_shards(spec, shards)
+    program = build_program(spec, storage_of(model, deployment.weights), shards)
+    capacity, where = offered_memory(deployment.accelerator)
+    return Ready(
+        model=model,
+        deployment=deployment,
+        program=program,
+        formats=Formats(deployment.kv, activation_format(spec)),
+        roofs=roofs_of(deployment.accelerator),
+        fabric=fabric_of(deployment.accelerator, shards.devices, deployment.network),
+        weight_bytes=_weights(model, deployment, program),
+        capacity=capacity,
+        capacity_from=where,
+    )
+
+
+def activation_format(spec: ModelSpec) -> str:
+    """The 16-bit format that activations have: the model's own where it is one, else bf16."""
+    return spec.dtype if spec.dtype in {"bf16", "fp16"} and spec.dtype is not None else "bf16"
+
+
+def offered_memory(accelerator: Accelerator) -> tuple[float, str]:
+    """Memory of one device that programs can have: what CUDA sees, else what the driver reports, else as sold. [B]
+
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> offered_memory(find_accelerator("h200").accelerator)
+    (150109945856, 'visible')
+    """
+    for size, where in ((accelerator.visible_memory, "visible"), (accelerator.driver_memory, "driver")):
+        if size is not None:
+            return size, where
+    return accelerator.memory, "nominal"
+
+
+def _weights(model: Model, deployment: Deployment, program: Program) -> float:
+    """Weights on the fullest device: all that its files hold, cut as the program is, over the stages' layers. [B]
+
+    What no step runs (towers, draft layers) is cut evenly.
+    """
+    spec, shards = model.spec, deployment.shards
+    whole = model.weight_bytes(deployment.weights).value
+    single = program if shards == Shards() else build_program(spec, storage_of(model, deployment.weights), Shards())
+    beside = max(0.0, (whole or single.resident) - single.resident)
+    layers = len(spec.layers)
+    stage = -(-layers // shards.pp) / layers
+    return program.resident * stage + beside / shards.devices
+
+
+def cache_on_one(ready: Ready, sequences: int, context: int) -> float:
+    """Bytes that the cache of so many sequences takes on one device: replicas share sequences, stages layers. [B]"""
+    shards = ready.deployment.shards
+    each = cache_bytes(ready.model.spec, ready.deployment.kv, context, shards.tp)
+    return -(-sequences // shards.dp) * each / shards.pp
+
+
+def check_shards(spec: ModelSpec, shards: Shards) -> None:
+    """Refuses a cut that leaves a device with a part of a head, a layer or an expert.
+
+    Raises:
+        UsageError: naming what does not divide, and what would.
+    """
+    mixers = dict.fromkeys(mixer for layer in spec.layer_counts for mixer in layer.mixers)
+    if not all(mixer.splits(shards.tp) for mixer in mixers):
+        from roofcast.calculators.fit import refuse_uneven  # noqa: PLC0415 - only errors need it
+
+        refuse_uneven(spec, shards.tp)
+    if shards.pp > len(spec.layers):
+        raise UsageError(f"--pp {shards.pp}: there are {len(spec.layers)} layers; it must be at most that")
+    if shards.ep > 1:
+        _check_experts(spec, shards)
+
+
+def _check_experts(spec: ModelSpec, shards: Shards) -> None:
+    experts = sorted({part.experts for part in spec.experts})
+    if not experts:
+        raise UsageError(f"--ep {shards.ep}: the model has no routed experts; leave it out")
+    group = shards.tp * shards.dp
+    fitting = [n for n in range(1, group + 1) if group % n == 0 and all(count % n == 0 for count in experts)]
+    if shards.ep not in fitting:
+        every = " and ".join(map(str, experts))
+        raise UsageError(
+            f"--ep {shards.ep} must divide --tp x --dp, {group}, and the {every} experts: {', '.join(map(str, fitting))}"
+        )

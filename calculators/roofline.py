@@ -1,0 +1,128 @@
+"""The roofs of a device, and the least time that an operation takes under them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.modelspec.op import Exchange, Op
+
+COMPUTE: Final = "compute"
+MEMORY: Final = "memory"
+LINK: Final = "link"
+# what a device without a peak for a format computes in instead, the first that it has: weights are widened as they
+# are read (Marlin and its kin), bf16 becomes fp16 or fp32, fp32 is split into narrower products on matrix-only devices
+INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
+    "fp4": ("bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+    "int4": ("bf16", "fp16", "fp32"),
+    "bf16": ("fp16", "fp32"),
+    "fp16": ("bf16", "fp32"),
+    "fp32": ("tf32", "bf16", "fp16"),
+    "fp64": ("fp64_tensor", "fp32", "bf16"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """One device's limits.
+
+    Args:
+        device: its id.
+        bandwidth: of its memory. [B/s]
+        peaks: format asked -> dense peak, of what is computed instead where it has none. [FLOP/s]
+        instead: format asked -> format computed in, where they differ.
+    """
+
+    device: str
+    bandwidth: float
+    peaks: Mapping[str, float]
+    instead: Mapping[str, str]
+
+    def ridge(self, number_format: str) -> float:
+        """Intensity above which compute is the limit: peak / bandwidth. [FLOP/B]
+
+        Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
+        """
+        return self.peaks[number_format] / self.bandwidth
+
+
+def roofs_of(accelerator: Accelerator) -> Roofs:
+    """The roofs that an accelerator's facts draw.
+
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> turing = roofs_of(find_accelerator("rtx-2080-ti").accelerator)
+    >>> turing.instead["fp8"], turing.instead["bf16"], round(turing.ridge("fp8"), 1)
+    ('fp16', 'fp16', 87.3)
+    """
+    chosen = {name: next((n for n in (name, *rest) if n in accelerator.peaks), None) for name, rest in INSTEAD.items()}
+    known = {name: used for name, used in chosen.items() if used is not None}
+    return Roofs(
+        device=accelerator.id,
+        bandwidth=accelerator.bandwidth,
+        peaks={name: accelerator.peak(used) for name, used in known.items()},
+        instead={name: used for name, used in known.items() if used != name},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One operation, or one exchange, with the least time it takes.
+
+    Args:
+        op: the work.
+        bound: max of what compute, memory or the link need. [s]
+        bound_by: compute, memory or link.
+        full: the same were activations to go through memory too. [s]
+    """
+
+    op: Op | Exchange
+    bound: float
+    bound_by: str
+    full: float
+
+
+def compute_seconds(flops: float, peak: float) -> float:
+    """Least time of arithmetic: F / peak. [s]
+
+    >>> round(compute_seconds(2e12, 989.4e12) * 1e3, 2)
+    2.02
+    """
+    return flops / peak
+
+
+def memory_seconds(size: float, bandwidth: float) -> float:
+    """Least time of moving bytes through memory: D / B. [s]
+
+    >>> round(memory_seconds(15.0e9, 4.8e12) * 1e3, 3)
+    3.125
+    """
+    return size / bandwidth
+
+
+def timed(op: Op, roofs: Roofs) -> Term:
+    """The least time of one operation: max(F / peak, D / bandwidth), D its weights and state. [s]
+
+    The maximum is taken for each operation and then summed: matrices and attention of one step may stand on opposite
+    sides of the ridge. `full` is the same with D all bytes, activations included.
+
+    Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
+
+    >>> from roofcast.modelspec.op import Op
+    >>> roofs = Roofs("h200", 4.8e12, {"bf16": 989.4e12}, {})
+    >>> term = timed(Op("ffn", "gemm", 1e12, weight_bytes=1e9), roofs)
+    >>> term.bound_by, round(term.bound * 1e3, 3)
+    ('compute', 1.011)
+    """
+    arithmetic = op.flops / roofs.peaks[op.format]
+    size = op.weight_bytes + op.state_read + op.state_written
+    moving = size / roofs.bandwidth
+    full = max(arithmetic, (size + op.activation_read + op.activation_written) / roofs.bandwidth)
+    if moving >= arithmetic:
+        return Term(op, moving, MEMORY, full)
+    return Term(op, arithmetic, COMPUTE, full)

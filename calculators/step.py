@@ -1,0 +1,112 @@
+"""One step on a deployment: its terms, and what they sum to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.parallel import exchange_seconds
+from roofcast.calculators.roofline import LINK, Term, timed
+from roofcast.modelspec.op import Op
+from roofcast.modelspec.ops import step_exchanges, step_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roofcast.calculators.deployment import Ready
+    from roofcast.modelspec.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A step's terms on one device; there is no number outside them.
+
+    Args:
+        terms: every operation and exchange.
+    """
+
+    terms: tuple[Term, ...]
+
+    @property
+    def ops(self) -> list[Op]:
+        """The operations, without exchanges."""
+        return [term.op for term in self.terms if isinstance(term.op, Op)]
+
+    @property
+    def bound(self) -> float:
+        """Least time: the sum over terms of the most that compute, memory or a link needs. [s]"""
+        return sum(term.bound for term in self.terms)
+
+    @property
+    def full(self) -> float:
+        """Least time were activations to go through memory. [s]"""
+        return sum(term.full for term in self.terms)
+
+    @property
+    def flops(self) -> float:
+        """[FLOP] on one device."""
+        return sum(op.flops for op in self.ops)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Weights read. [B]"""
+        return sum(op.weight_bytes for op in self.ops)
+
+    @property
+    def state_bytes(self) -> float:
+        """KV cache and recurrent state, read and written. [B]"""
+        return sum(op.state_read + op.state_written for op in self.ops)
+
+    @property
+    def activation_bytes(self) -> float:
+        """Inputs and outputs of every operation, each moved once. [B]"""
+        return sum(op.activation_read + op.activation_written for op in self.ops)
+
+    @property
+    def bytes(self) -> float:
+        """What must move: weights and state. [B]"""
+        return self.weight_bytes + self.state_bytes
+
+    @property
+    def intensity(self) -> float:
+        """FLOP for each byte of weights and state: F / D. [FLOP/B]"""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+    @property
+    def full_intensity(self) -> float:
+        """FLOP for each byte, activations included. [FLOP/B]"""
+        size = self.bytes + self.activation_bytes
+        return self.flops / size if size else 0.0
+
+    @property
+    def bound_by(self) -> str:
+        """What bounds the terms that take the most of the time together: compute, memory or link."""
+        times: defaultdict[str, float] = defaultdict(float)
+        for term in self.terms:
+            times[term.bound_by] += term.bound
+        return max(times, key=lambda name: times[name])
+
+    def term(self, name: str) -> tuple[Term, ...]:
+        """The terms of that name: one for each shape and format of layer that has it."""
+        return tuple(term for term in self.terms if term.op.name == name)
+
+
+def estimate(ready: Ready, step: Step) -> Estimate:
+    """The least time of one step: the sum over its operations of max(F / peak, D / bandwidth), and of its exchanges. [s]
+
+    All on one device of the group that works on the step; stages of a pipeline follow one another, so that a step passes
+    all of them. Which of compute and memory is the limit is told for each operation, never for the whole.
+
+    Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
+    """
+    terms = [timed(op, ready.roofs) for op in step_ops(ready.program, step, ready.formats)]
+    if ready.deployment.shards.devices > 1:
+        terms += _exchanged(ready, step)
+    return Estimate(tuple(terms))
+
+
+def _exchanged(ready: Ready, step: Step) -> Iterable[Term]:
+    for exchange in step_exchanges(ready.program, step):
+        seconds = exchange_seconds(exchange, ready.fabric)
+        yield Term(exchange, seconds, LINK, seconds)

@@ -1,0 +1,242 @@
+"""The operations of one step on one device: FLOP and bytes of every term, and what devices exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.modelspec.op import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    ATTN_DECODE,
+    ATTN_PREFILL,
+    ELEMENTWISE,
+    GEMM,
+    MOE,
+    POINT_TO_POINT,
+    REDUCE_SCATTER,
+    Exchange,
+    Op,
+)
+from roofcast.modelspec.state import CACHE, FP32
+from roofcast.modelspec.step import DECODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from roofcast.modelspec.attention import Attention
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.program import Dense, Mixing, Program, Routed
+    from roofcast.modelspec.state import Kept
+    from roofcast.modelspec.step import Group, Step
+
+ACTIVATION: Final = 2  # [B] of an element between operations: engines keep 16 bits
+SIXTEEN: Final = 16  # [bit]
+FOUR: Final = 4.0  # [B] of an fp32 element
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """What a step's state is kept in and its attention multiplies in.
+
+    Args:
+        kv: of the cache.
+        activations: bf16 or fp16.
+    """
+
+    kv: Format
+    activations: str
+
+    @property
+    def attention(self) -> str:
+        """FP8 over an FP8 cache, else that of activations: narrower integers are widened as they are read."""
+        return self.kv.compute if self.kv.compute == "fp8" else self.activations
+
+    def entry(self, part: Kept, tp: int) -> float:
+        """Bytes of one entry of a part of the state on one of `tp` devices. [B]"""
+        elements = part.shard(tp)
+        if part.format == FP32:
+            return elements * FOUR
+        narrow = part.format == CACHE or self.kv.bits >= SIXTEEN
+        return elements * (self.kv.bytes_per_element if narrow else ACTIVATION)
+
+
+def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
+    """Every operation of a step on one device, each over all layers that do the same.
+
+    FLOP and weights of all tokens at once; attention by group. Their sum is the step's work.
+    """
+    tokens = step.tokens
+    ops = [gather_op(program, tokens)]
+    ops += [dense_op(part, times, tokens) for part, times in program.dense]
+    met = tokens * program.shards.dp if program.shards.ep > 1 else tokens
+    ops += [experts_op(part, times, met) for part, times in program.routed]
+    for group in step.groups:
+        ops += [mixer_op(mixing, group, formats, program.shards.tp) for mixing in program.mixers]
+    ops.append(elementwise_op(program, tokens))
+    if step.positions:
+        ops.append(head_op(program.head, step.positions))
+    return ops
+
+
+def gather_op(program: Program, tokens: int) -> Op:
+    """The input embedding, a gather: T rows of h b bytes, and no FLOP; the table itself is not read. [B]"""
+    size = tokens * program.gathered
+    return Op(
+        "embedding",
+        ELEMENTWISE,
+        0.0,
+        weight_bytes=size,
+        activation_written=tokens * program.spec.hidden * ACTIVATION,
+        by="modelspec.ops:gather_op",
+    )
+
+
+def dense_op(part: Dense, times: float, tokens: int) -> Op:
+    """Matrices that every token passes: 2 T P FLOP, and P b bytes of weights, read once for all tokens of the step.
+
+    P counts the weights on this device, in all layers that are alike; T n_in + T n_out activations go in and out.
+    """
+    return Op(
+        part.name,
+        GEMM,
+        2 * tokens * times * part.elements,
+        weight_bytes=times * part.bytes,
+        activation_read=times * tokens * part.inputs * ACTIVATION,
+        activation_written=times * tokens * part.outputs * ACTIVATION,
+        format=part.format,
+        by="modelspec.ops:dense_op",
+    )
+
+
+def head_op(part: Dense, positions: int) -> Op:
+    """The head, at the positions whose logits are asked: 2 n_pos V h FLOP, and V h b bytes. [FLOP, B]
+
+    In prefill that is the last position of each prompt, in decode every new token.
+    """
+    return dense_op(part, 1.0, positions)
+
+
+def experts_op(part: Routed, times: float, tokens: int) -> Op:
+    """Routed experts: 2 T k P_e FLOP, and E (1 - (1 - k/E)^T) P_e b bytes: the distinct experts that T tokens read.
+
+    T are the tokens of all replicas that share the experts; a device of `ep` does 1/ep of both, were they routed evenly.
+    Beside identity experts, k E / (E + idle) of a token's choices do work.
+    """
+    moe = part.moe
+    chosen = tokens * moe.top_k * moe.experts / (moe.experts + moe.idle) * part.experts * times
+    return Op(
+        part.name,
+        MOE,
+        2 * chosen * part.elements,
+        weight_bytes=times * moe.distinct_experts(tokens) * part.experts * part.bytes,
+        activation_read=chosen * part.inputs * ACTIVATION,
+        activation_written=chosen * part.outputs * ACTIVATION,
+        format=part.format,
+        by="modelspec.ops:experts_op",
+    )
+
+
+def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
+    """Attention, or a recurrence, over one group's sequences; heads split over the devices. [FLOP, B]
+
+    Decode: every new token attends to the context, `decode_flops`, MLA in the absorbed form; the cache is read once for
+    all new tokens of a sequence. Prefill: `prefill_flops` of what is there after the step, less of what was before: half
+    of all pairs; what was before is read, what is new is written. Reads and writes of decode are together the cache of
+    the context: its own key is written, not read.
+    """
+    mixer, make = mixing.mixer, _decoded if group.phase == DECODE else _prefilled
+    flops, read, written = make(mixer, group, formats, tp)
+    scale = mixing.times * group.sequences
+    carried = scale * group.new * ACTIVATION
+    return Op(
+        "attn.decode" if group.phase == DECODE else "attn.prefill",
+        ATTN_DECODE if group.phase == DECODE else ATTN_PREFILL,
+        scale * flops / tp,
+        state_read=scale * read,
+        state_written=scale * written,
+        activation_read=carried * mixing.inputs,
+        activation_written=carried * mixing.outputs,
+        format=formats.attention if mixer.published_kv_heads else formats.activations,
+        by="modelspec.ops:mixer_op",
+    )
+
+
+def _decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
+    """FLOP of one sequence, and bytes of state that it reads and writes."""
+    new, context = group.new, group.context
+    flops = new * mixer.decode_flops(context - (new - 1) / 2)
+    written = sum(_added(part, formats, tp, new) for part in mixer.state)
+    touched = sum(_entries(part, context) * formats.entry(part, tp) for part in mixer.reads)
+    fixed = sum(formats.entry(part, tp) for part in mixer.state if part.fixed and part.format != CACHE)
+    return flops, max(0.0, touched - written + fixed), written
+
+
+def _added(part: Kept, formats: Formats, tp: int, new: int) -> float:
+    """Bytes that new tokens write: their entries; a recurrent state whole; an encoder's keys and values never. [B]"""
+    if part.fixed:
+        return formats.entry(part, tp) * (part.format != CACHE)
+    return min(new, part.cap or new) / part.per * formats.entry(part, tp)
+
+
+def _entries(part: Kept, tokens: int) -> float:
+    return float(part.entries(tokens))
+
+
+def _prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
+    """FLOP of one sequence, bytes that it reads of what was there before, and bytes that it writes."""
+    flops = mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before)
+    written = sum(
+        formats.entry(part, tp) if part.fixed else _added(part, formats, tp, group.new) for part in mixer.state
+    )
+    read = sum(_entries(part, group.before) * formats.entry(part, tp) for part in mixer.reads) if group.before else 0.0
+    return flops, read, written
+
+
+def elementwise_op(program: Program, tokens: int) -> Op:
+    """Norms, residuals, biases, convolutions and activation functions: 2 T P FLOP, as 2 N counts them. [FLOP, B]"""
+    moved = tokens * program.beside * ACTIVATION
+    return Op(
+        "elementwise",
+        ELEMENTWISE,
+        2 * tokens * program.loose,
+        weight_bytes=program.loose_bytes,
+        activation_read=moved / 2,
+        activation_written=moved / 2,
+        by="modelspec.ops:elementwise_op",
+    )
+
+
+def step_exchanges(program: Program, step: Step) -> list[Exchange]:
+    """What devices exchange in a step: sums over a tensor-parallel group, tokens to experts, stages to the next one."""
+    return [exchange for exchange in _exchanges(program, step) if exchange.ranks > 1 and exchange.times > 0]
+
+
+def _exchanges(program: Program, step: Step) -> Iterator[Exchange]:
+    shards, spec = program.shards, program.spec
+    tokens = step.tokens * spec.hidden * ACTIVATION
+    by = "modelspec.ops:step_exchanges"
+    spread = shards.ep > 1 and shards.dp > 1
+    blocks = program.blocks + (0 if spread else program.routed_blocks)
+    yield Exchange("tp.all_reduce", ALL_REDUCE, tokens, shards.tp, 1, blocks + 1, by)  # and of the split embedding
+    logits = step.positions * (spec.head_rows or spec.vocab) * ACTIVATION
+    yield Exchange("tp.logits", ALL_GATHER, logits, shards.tp, 1, float(step.positions > 0), by)
+    if spread and program.routed_blocks:
+        yield from _dispatched(program, tokens, by)
+    yield Exchange("pp.send", POINT_TO_POINT, tokens / shards.tp, min(shards.pp, 2), shards.tp * shards.dp, shards.pp - 1, by)
+
+
+def _dispatched(program: Program, tokens: float, by: str) -> Iterator[Exchange]:
+    """Tokens to the devices of their experts and back, each device its share of a replica's tokens.
+
+    A token goes once to each domain, and there once to each device, that has any of its k experts; routed evenly.
+    """
+    shards, times = program.shards, program.routed_blocks
+    fan = max(part.moe.top_k for part, _ in program.routed)
+    sent, stride = tokens / shards.tp, shards.expert_slices
+    narrow = 0.5 if any(part.format == "fp8" for part, _ in program.routed) else 1.0  # tokens go in FP8, come in 16 bits
+    yield Exchange("tp.reduce_scatter", REDUCE_SCATTER, tokens, shards.tp, 1, times, by)
+    yield Exchange("ep.dispatch", ALL_TO_ALL, sent * narrow, shards.ep, stride, times, by, fan)
+    yield Exchange("ep.combine", ALL_TO_ALL, sent, shards.ep, stride, times, by, fan)
+    yield Exchange("tp.all_gather", ALL_GATHER, tokens, shards.tp, 1, times, by)
