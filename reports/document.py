@@ -24,6 +24,7 @@ class Table:
         title: above it; empty for none.
         left: numbers of further columns that hold words.
         breaks: numbers of columns before which text may go on in a table below, where the whole is too wide.
+        keys: leading columns that name a row; a table below has them again.
     """
 
     header: tuple[str, ...]
@@ -31,6 +32,7 @@ class Table:
     title: str = ""
     left: frozenset[int] = frozenset({0})
     breaks: tuple[int, ...] = ()
+    keys: int = 1
 
     @property
     def widths(self) -> list[int]:
@@ -74,6 +76,7 @@ def table(
     title: str = "",
     left: Iterable[int] = (0,),
     breaks: Iterable[int] = (),
+    keys: int = 1,
 ) -> Table:
     r"""A table whose cells are plain, printable text: names come from outside.
 
@@ -81,7 +84,7 @@ def table(
     (('a?[31mb',),)
     """
     cells = tuple(tuple(plain(cell) for cell in row) for row in rows)
-    return Table(tuple(header), cells, title, frozenset(left), tuple(breaks))
+    return Table(tuple(header), cells, title, frozenset(left), tuple(breaks), keys)
 
 
 def grouped(lines: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roofcast.hwdb.units import show_tokens
+from roofcast.hwdb.units import show_si, show_tokens
 
 GIB: Final = 2.0**30
 KIB: Final = 2.0**10
@@ -47,6 +47,39 @@ def billions(value: float | None) -> str:
     if value >= 999.5e6:  # noqa: PLR2004
         return f"{value / 1e9:.2f}B"
     return f"{value / 1e6:.0f}M" if value >= 1e7 else f"{value / 1e6:.2g}M"  # noqa: PLR2004
+
+
+def millis(seconds: float | None) -> str:
+    """A time in milliseconds.
+
+    >>> millis(11.95), millis(0.06246), millis(0.003239), millis(4e-7), millis(None)
+    ('11,950', '62.5', '3.24', '0.0004', '-')
+    """
+    return NOTHING if seconds is None else figures(seconds * 1e3)
+
+
+def figures(value: float | None) -> str:
+    """A number with three figures, whole from 100 on; for columns whose rows differ by powers of ten.
+
+    >>> figures(65578.4), figures(99.96), figures(42.44), figures(1.1), figures(0.5), figures(0), figures(None)
+    ('65,578', '100', '42.4', '1.10', '0.5', '0', '-')
+    """
+    if value is None:
+        return NOTHING
+    rounded = abs(float(f"{value:.3g}"))
+    for least, digits in ((100, 0), (10, 1), (1, 2)):
+        if rounded >= least:
+            return f"{value:,.{digits}f}"
+    return f"{value:.3g}"
+
+
+def short(value: float) -> str:
+    """A number with its SI prefix; the unit stands in the heading.
+
+    >>> short(61575882866688), short(17157332992), short(0)
+    ('61.6 T', '17.2 G', '0')
+    """
+    return show_si(value, "", 3).strip()
 
 
 def context_name(tokens: int) -> str:

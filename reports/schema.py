@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from roofcast.calculators.describe import ModelResult
+from roofcast.calculators.estimate import EstimateResult
 from roofcast.calculators.fit import FitResult
 from roofcast.calculators.gpus import GpusResult
 from roofcast.calculators.kv import KvResult
+from roofcast.calculators.levers import LeversResult
+from roofcast.calculators.roofline_table import RooflineResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 RESULTS: Final[dict[str, type[Any]]] = {
     "kv": KvResult,
     "model": ModelResult,
     "gpus": GpusResult,
     "fit": FitResult,
+    "estimate": EstimateResult,
+    "roofline": RooflineResult,
+    "levers": LeversResult,
 }
 
 
@@ -47,6 +56,13 @@ def _describe(result: type[Any]) -> None:
     """Lets pydantic take each field's description from the text below it, in this type and those inside it."""
     result.__pydantic_config__ = {"use_attribute_docstrings": True}
     for hint in get_type_hints(result).values():
-        for inner in (hint, *get_args(hint)):
+        for inner in _types_in(hint):
             if dataclasses.is_dataclass(inner) and isinstance(inner, type):
                 _describe(inner)
+
+
+def _types_in(hint: Any) -> Iterator[Any]:  # noqa: ANN401 - a type, a union, a generic
+    """A type and all that it is made of: of `list[Row] | None` the row too."""
+    yield hint
+    for inner in get_args(hint):
+        yield from _types_in(inner)

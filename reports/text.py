@@ -30,7 +30,7 @@ def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE) -> str
 
 
 def fitting(table: Table) -> list[Table]:
-    """A table as several that fit on a terminal, where it may be broken; each has the first column again.
+    """A table as several that fit on a terminal, where it may be broken; each has the columns that name a row again.
 
     >>> from roofcast.reports.document import table
     >>> wide = table(("model", "a" * 40, "b" * 40, "c"), [], breaks=(2, 3))
@@ -40,12 +40,13 @@ def fitting(table: Table) -> list[Table]:
     if table.width <= COLUMNS or not table.breaks:
         return [table]
     parts: list[list[int]] = []
-    for start, end in pairwise((1, *table.breaks, len(table.header))):
+    keys = list(range(table.keys))
+    for start, end in pairwise((table.keys, *table.breaks, len(table.header))):
         group = list(range(start, end))
         if parts and _only(table, [*parts[-1], *group]).width <= COLUMNS:
             parts[-1] += group
         else:
-            parts.append([0, *group])
+            parts.append([*keys, *group])
     first, *more = (_only(table, part) for part in parts)
     return [first, *(replace(part, title="") for part in more)]
 
