@@ -37,6 +37,19 @@ def entry_bytes(part: Kept, kv: Format, tp: int = 1) -> float:
     return part.shard(tp) * format_of(part, kv).bytes_per_element
 
 
+def part_bytes(part: Kept, kv: Format, context: int, tp: int = 1) -> float:
+    """Bytes of a part of one sequence's state at a context: entries x bytes, the last R tokens' in 16 bits. [B]
+
+    >>> from roofcast.modelspec.state import per_token
+    >>> part_bytes(per_token(8, 256), FORMATS["kivi2"], 1152)  # 1,024 x 2,048 x 3 bits, 128 x 2,048 x 16 bits
+    1310720.0
+    """
+    entries = part.entries(context)
+    whole_entries = min(entries, -(-kv.residual // part.per)) if part.format == CACHE and not part.fixed else 0
+    plain = part.shard(tp) * FORMATS["bf16"].bytes_per_element
+    return (entries - whole_entries) * entry_bytes(part, kv, tp) + whole_entries * plain
+
+
 def kv_bytes_per_token(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
     """KV bytes that every further token adds: the sum over layers that grow of elements x bytes. [B/token]
 
@@ -66,7 +79,7 @@ def window_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
     512.0
     """
     capped = ((part, part.cap, n) for part, n in spec.kept.items() if part.cap is not None)
-    return sum(n * part.entries(cap) * entry_bytes(part, kv, tp) for part, cap, n in capped)
+    return sum(n * part_bytes(part, kv, cap, tp) for part, cap, n in capped)
 
 
 def state_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
@@ -102,7 +115,7 @@ def cache_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> float
     >>> cache_bytes(opt_13b, FORMATS["fp16"], 2048) / 1e9
     1.6777216
     """
-    return sum(n * part.entries(context) * entry_bytes(part, kv, tp) for part, n in spec.kept.items())
+    return sum(n * part_bytes(part, kv, context, tp) for part, n in spec.kept.items())
 
 
 def whole(value: float) -> float:

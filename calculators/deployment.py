@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.cache import cache_bytes
@@ -93,6 +93,25 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
     )
 
 
+def reshaped(ready: Ready, spec: ModelSpec) -> Ready:
+    """The same deployment of a model of another architecture, stored as the first is.
+
+    Raises:
+        UsageError: heads that the devices cannot share.
+    """
+    deployment = ready.deployment
+    check_shards(spec, deployment.shards)
+    program = build_program(spec, storage_of(ready.model, deployment.weights), deployment.shards)
+    more = (program.resident - ready.program.resident) * _fullest(spec, deployment.shards)
+    return replace(ready, model=replace(ready.model, spec=spec), program=program, weight_bytes=ready.weight_bytes + more)
+
+
+def _fullest(spec: ModelSpec, shards: Shards) -> float:
+    """Share of the layers that the longest stage of a pipeline has. [-]"""
+    layers = len(spec.layers)
+    return -(-layers // shards.pp) / layers
+
+
 def activation_format(spec: ModelSpec) -> str:
     """The 16-bit format that activations have: the model's own where it is one, else bf16."""
     return spec.dtype if spec.dtype in {"bf16", "fp16"} and spec.dtype is not None else "bf16"
@@ -120,9 +139,7 @@ def _weights(model: Model, deployment: Deployment, program: Program) -> float:
     whole = model.weight_bytes(deployment.weights).value
     single = program if shards == Shards() else build_program(spec, storage_of(model, deployment.weights), Shards())
     beside = max(0.0, (whole or single.resident) - single.resident)
-    layers = len(spec.layers)
-    stage = -(-layers // shards.pp) / layers
-    return program.resident * stage + beside / shards.devices
+    return program.resident * _fullest(spec, shards) + beside / shards.devices
 
 
 def cache_on_one(ready: Ready, sequences: int, context: int) -> float:

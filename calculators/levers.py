@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.estimate import Layout, layout_of, ready_remarks
 from roofcast.calculators.phases import Asked, answer_point, most_sequences
@@ -13,11 +14,7 @@ from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.step import DECODE, PREFILL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.deployment import Ready
-    from roofcast.hwdb.accelerator import Accelerator
 
 MOST_SEQUENCES: Final = 4096  # a batch beyond is not looked at
 
@@ -76,3 +73,71 @@ class LeversResult:
     """Tokens of the prompt. [token]"""
     rows: list[LeverRow]
     """The base first, then a row a technique."""
+
+
+def levers_result(base: Base) -> tuple[LeversResult, Remarks]:
+    """Answers `levers`: the base, and every technique that applies, each estimated anew. [s]
+
+    Raises:
+        MalformedModelError: a batch, context or prompt that cannot be.
+    """
+    first = _row(base, Change("base", "as it is", lambda: base.ready), None)
+    rows = [first, *(_row(base, change, first) for lever in LEVERS for change in lever(base))]
+    accelerator = base.ready.deployment.accelerator
+    result = LeversResult(
+        model=base.ready.model.name,
+        gpu=accelerator.id,
+        layout=layout_of(base.ready),
+        batch=base.batch,
+        context=base.context,
+        prompt=base.prompt,
+        rows=rows,
+    )
+    return result, ready_remarks(base.ready, [base.context, base.prompt])
+
+
+def _row(base: Base, change: Change, first: LeverRow | None) -> LeverRow:
+    try:
+        ready = change.make()
+    except (UsageError, UnansweredError, ModelError) as error:
+        return _impossible(change, str(error))
+    batch = change.batch or base.batch
+    decode = answer_point(ready, Asked(DECODE, batch, base.context))
+    prefill = answer_point(ready, Asked(PREFILL, 1, base.prompt, cached=change.cached))
+    most = most_sequences(ready, base.context)
+    ceiling = answer_point(ready, Asked(DECODE, min(most, MOST_SEQUENCES), base.context)) if most else None
+    row = LeverRow(
+        lever=change.lever,
+        change=change.change,
+        fits=decode.fits,
+        reason=decode.reason or None,
+        weight_bytes=ready.weight_bytes,
+        kv_bytes_per_sequence=cache_on_one(ready, 1, base.context),
+        ttft_seconds=prefill.bound,
+        tpot_seconds=decode.bound,
+        tokens_per_second=decode.rate,
+        max_sequences=most,
+        max_tokens_per_second=ceiling.rate if ceiling else None,
+        ttft_ratio=None,
+        tpot_ratio=None,
+        sequences_ratio=None,
+        says=change.says,
+    )
+    return _compared(row, first or row)
+
+
+def _compared(row: LeverRow, first: LeverRow) -> LeverRow:
+    return replace(
+        row,
+        ttft_ratio=_ratio(row.ttft_seconds, first.ttft_seconds),
+        tpot_ratio=_ratio(row.tpot_seconds, first.tpot_seconds),
+        sequences_ratio=_ratio(row.max_sequences, first.max_sequences),
+    )
+
+
+def _ratio(value: float | None, of: float | None) -> float | None:
+    return value / of if value is not None and of else None
+
+
+def _impossible(change: Change, reason: str) -> LeverRow:
+    return LeverRow(change.lever, change.change, False, reason, *(None,) * 10, says=change.says)  # type: ignore[arg-type]  # noqa: FBT003

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import cache_on_one
-from roofcast.calculators.step import Estimate, estimate
-from roofcast.modelspec.step import DECODE, MIXED, PREFILL, chunked_prefill, decode_step, mixed_step
+from roofcast.calculators.errors import UsageError
+from roofcast.calculators.step import Estimate, estimate, scaled
+from roofcast.modelspec.step import DECODE, MIXED, PREFILL, chunked_prefill, decode_step, mixed_step, prefill_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from roofcast.calculators.deployment import Ready
     from roofcast.modelspec.step import Step
 
-DEFAULT_CHUNK = 512  # tokens of a prompt in a mixed step
+DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
+MOST_STEPS: Final = 20_000  # that one prompt is cut into
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,15 @@ class Asked:
         phase: prefill, decode or mixed.
         batch: sequences, over all replicas.
         context: of decode, tokens that each attends to; of prefill, its prompt. [token]
-        chunk: tokens of a prompt that one step takes; None is all of them, and 512 beside decoding sequences. [token]
+        budget: tokens that one step takes (`--max-num-batched-tokens`); None is all of them, and 2,048 beside decoding
+            sequences. [token]
         cached: share of the prompt that a prefix cache holds. [-]
     """
 
     phase: str
     batch: int
     context: int
-    chunk: int | None = None
+    budget: int | None = None
     cached: float = 0.0
 
     @property
@@ -95,34 +98,58 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     shards = ready.deployment.shards
     here = -(-asked.batch // shards.dp)
     parts = min(here, shards.pp)
-    steps = STEPS[asked.phase](asked, -(-here // parts))
-    work = Estimate(tuple(term for step in steps for term in estimate(ready, step).terms))
+    steps = tuple(STEPS[asked.phase](asked, -(-here // parts)))
+    made = (scaled(estimate(ready, step), times) for step, times in steps)
+    work = Estimate(tuple(term for one in made for term in one.terms))
     stage = -(-len(ready.model.spec.layers) // shards.pp) / len(ready.model.spec.layers)
     passes = 1 + (parts - 1) * stage if asked.phase == PREFILL else 1.0
     reason = shortage(ready, asked)
-    return Point(asked, work, passes, not reason, reason, _gained(asked))
+    return Point(asked, work, passes, not reason, reason, _gained(asked, steps[0][0], shards.dp))
 
 
-def _decode(asked: Asked, batch: int) -> Sequence[Step]:
-    return (decode_step(batch, asked.context),)
-
-
-def _prefill(asked: Asked, batch: int) -> Sequence[Step]:
-    return chunked_prefill(batch, asked.context, asked.chunk or asked.context, cached=asked.hit)
-
-
-def _mixed(asked: Asked, batch: int) -> Sequence[Step]:
-    return (mixed_step(batch, asked.context, asked.chunk or DEFAULT_CHUNK),)
-
-
-STEPS: Mapping[str, Callable[[Asked, int], Sequence[Step]]] = {DECODE: _decode, PREFILL: _prefill, MIXED: _mixed}
-
-
-def _gained(asked: Asked) -> int:
-    """Tokens that a step adds, those of a prompt that were cached included."""
+def _gained(asked: Asked, step: Step, replicas: int) -> int:
+    """Tokens that all sequences gain, those of a prompt that were cached included; mixed steps add a chunk a replica."""
     if asked.phase == PREFILL:
         return asked.batch * asked.context
-    return asked.batch + (asked.chunk or DEFAULT_CHUNK) * (asked.phase == MIXED)
+    return asked.batch + replicas * sum(group.tokens for group in step.groups if group.phase == PREFILL)
+
+
+def _decode(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
+    yield decode_step(batch, asked.context), 1
+
+
+def _prefill(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
+    """Prompts at once, or as a budget takes them: several whole ones a step, or one in chunks after the other."""
+    new, budget = asked.context - asked.hit, asked.budget
+    if budget is None or batch * new <= budget:
+        yield prefill_step(batch, asked.context, cached=asked.hit), 1
+        return
+    if new > budget * MOST_STEPS:
+        msg = f"--max-num-batched-tokens {budget:,} cuts a prompt of {new:,} tokens into more than {MOST_STEPS:,} steps; give more"
+        raise UsageError(msg)
+    if new > budget:
+        yield from ((step, batch) for step in chunked_prefill(1, asked.context, budget, cached=asked.hit))
+        return
+    steps, rest = divmod(batch, budget // new)
+    yield prefill_step(budget // new, asked.context, cached=asked.hit), steps
+    if rest:
+        yield prefill_step(rest, asked.context, cached=asked.hit), 1
+
+
+def _mixed(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
+    """Every sequence decodes; what they leave of the budget takes the end of a prompt as long as the context."""
+    chunk = min((asked.budget or DEFAULT_BUDGET) - batch, asked.context)
+    if chunk < 1:
+        msg = f"--max-num-batched-tokens {asked.budget or DEFAULT_BUDGET:,} leaves no token of a prompt beside {batch:,} sequences; give more"
+        raise UsageError(msg)
+    yield mixed_step(batch, asked.context, chunk, cached=asked.context - chunk, last=True), 1
+
+
+STEPS: Final[Mapping[str, Callable[[Asked, int], Iterator[tuple[Step, int]]]]] = {
+    DECODE: _decode,
+    PREFILL: _prefill,
+    MIXED: _mixed,
+}
 
 
 def shortage(ready: Ready, asked: Asked) -> str:
@@ -145,7 +172,7 @@ def most_sequences(ready: Ready, context: int) -> int:
 
 
 def asked_of(
-    phases: Iterable[str], batches: Sequence[int], contexts: Sequence[int], *, chunk: int | None, cached: float
+    phases: Iterable[str], batches: Sequence[int], contexts: Sequence[int], *, budget: int | None = None, cached: float = 0.0
 ) -> list[Asked]:
     """Every phase at every context and batch."""
-    return [Asked(phase, batch, context, chunk, cached) for phase in phases for context in contexts for batch in batches]
+    return [Asked(phase, batch, context, budget, cached) for phase in phases for context in contexts for batch in batches]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.parallel import exchange_seconds
@@ -104,6 +104,27 @@ def estimate(ready: Ready, step: Step) -> Estimate:
     if ready.deployment.shards.devices > 1:
         terms += _exchanged(ready, step)
     return Estimate(tuple(terms))
+
+
+def scaled(one: Estimate, times: int) -> Estimate:
+    """The same step so many times over."""
+    return one if times == 1 else Estimate(tuple(_repeated(term, times) for term in one.terms))
+
+
+def _repeated(term: Term, times: int) -> Term:
+    op = term.op
+    if not isinstance(op, Op):
+        return replace(term, op=replace(op, times=op.times * times), bound=term.bound * times, full=term.full * times)
+    more = replace(
+        op,
+        flops=op.flops * times,
+        weight_bytes=op.weight_bytes * times,
+        state_read=op.state_read * times,
+        state_written=op.state_written * times,
+        activation_read=op.activation_read * times,
+        activation_written=op.activation_written * times,
+    )
+    return replace(term, op=more, bound=term.bound * times, full=term.full * times)
 
 
 def _exchanged(ready: Ready, step: Step) -> Iterable[Term]:

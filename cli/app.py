@@ -9,10 +9,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from roofcast.cli.errors import BAD_INPUT, INTERRUPTED, OK, UNDETERMINED, complain, exit_code, show_traceback
+from roofcast.cli.estimate import estimate
 from roofcast.cli.fit import fit
 from roofcast.cli.gpus import gpus
 from roofcast.cli.kv import kv
+from roofcast.cli.levers import levers
 from roofcast.cli.model import model
+from roofcast.cli.roofline import roofline
 from roofcast.cli.schema import schema
 from roofcast.cli.session import silence
 
@@ -24,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=False,
 )
-for command in (kv, model, gpus, fit, schema):
+for command in (kv, model, gpus, fit, roofline, estimate, levers, schema):
     app.command()(command)
 
 # typer ships click or depends on it, by version; its own BadParameter leads to the base of all usage errors

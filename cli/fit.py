@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
 from roofcast.cli.errors import GateError
+from roofcast.cli.machine import find_machine, machine_remarks
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def fit(
     lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
     weight_format, asked_kv = formats(weights, kv)
     rules = [parse_rule(text) for text in require or []]
-    count, match = _count(gpus, tp), _accelerator(gpu)
+    count, match = _count(gpus, tp), find_machine(gpu)
     accelerator = match.accelerator
     loaded = load(model or "", lookup)
     kv_format, of_cache = cache_format(loaded, asked_kv, engine)
@@ -106,12 +107,8 @@ def _of_the_machine(match: Match, model: Model, used: list[Requested]) -> Remark
     from roofcast.calculators.formats import missing_formats
 
     accelerator = match.accelerator
-    recalled = f"{accelerator.id}: its memory is recalled, not read in a source"
-    return remarks(
-        [None if accelerator.verified("memory") else recalled],
-        [*missing_formats(model, accelerator.id, dict(accelerator.flags), used), match.doubt],
-        [match.alias_note],
-    )
+    missing = missing_formats(model, accelerator.id, dict(accelerator.flags), used)
+    return machine_remarks(match) + remarks(warnings=missing)
 
 
 def _check_engine(engine: str) -> None:
@@ -131,17 +128,3 @@ def _count(gpus: int | None, tp: int | None) -> int:
     if gpus is not None and tp is not None and gpus != tp:
         raise UsageError(f"--gpus {gpus} and --tp {tp} differ; without an engine all GPUs share every layer")
     return tp or gpus or 1
-
-
-def _accelerator(name: str | None) -> Match:
-    """The accelerator named, or this machine's."""
-    from roofcast.hwdb.lookup import find_accelerator
-
-    if name is not None:
-        return find_accelerator(name)
-    from roofcast.hwdb.local import local_accelerators
-
-    devices = local_accelerators()
-    if not devices:
-        raise UsageError("--gpu is missing and this machine has no accelerator; `roofcast gpus` lists the names")
-    return find_accelerator(devices[0].name, devices[0].memory_bytes)

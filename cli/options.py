@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from roofcast.hwdb.units import UnitError, parse_percent, parse_tokens
+from roofcast.hwdb.units import UnitError, parse_percent, parse_quantity, parse_tokens
+
+BITS: Final = 8  # of a byte
+LEAST_LINK, MOST_LINK = 1e6, 1e14  # [B/s]
+MOST: Final = 1 << 30
 
 
 def token_list(text: str | None, option: str = "--context") -> list[int] | None:
@@ -29,14 +33,39 @@ def encoder_count(text: str | None) -> int | None:
         raise UnitError(f"--encoder-tokens {text}: {error}") from error
 
 
-def share(text: str) -> float:
+def share(text: str, option: str = "--reserve") -> float:
     """A share below one: what is left must be something."""
     try:
         value = parse_percent(text)
     except UnitError as error:
-        raise UnitError(f"--reserve {text}: {error}") from error
+        raise UnitError(f"{option} {text}: {error}") from error
     if value >= 1:
-        raise UnitError(f"--reserve {text} leaves nothing; write a share below 100%, such as '10%'")
+        raise UnitError(f"{option} {text} leaves nothing; write a share below 100%, such as '10%'")
+    return value
+
+
+def link_bandwidth(text: str | None) -> float | None:
+    """A link's bandwidth of one direction in bytes or bits a second, `400 Gbit/s` or `50 GB/s`; None stays None. [B/s]
+
+    >>> link_bandwidth("400 Gbit/s"), link_bandwidth("50 GB/s")
+    (50000000000.0, 50000000000.0)
+    """
+    if text is None:
+        return None
+    in_bits = text.strip().lower().endswith(("bit/s", "bps"))
+    try:
+        value = parse_quantity(text, "bit/s") / BITS if in_bits else parse_quantity(text, "B/s")
+    except UnitError as error:
+        raise UnitError(f"--network {text}: {error}") from error
+    if not LEAST_LINK <= value <= MOST_LINK:
+        raise UnitError(f"--network {text}: no link is so fast or slow; write it like '400 Gbit/s'")
+    return value
+
+
+def size(value: int | None, option: str) -> int | None:
+    """A number of devices, tokens or sequences, 1 or more; None stays None."""
+    if value is not None and not 1 <= value <= MOST:
+        raise UnitError(f"{option} {value:,}: it must be {'1 or more' if value < 1 else f'at most {MOST:,}'}")
     return value
 
 
@@ -83,6 +112,46 @@ Contexts = Annotated[
 Batches = Annotated[
     str,
     typer.Option("--batch", metavar="N,...", help="Tokens of a step, for the experts that it reads."),
+]
+StepBatches = Annotated[
+    str | None, typer.Option("--batch", metavar="N,...", help="Sequences at once (default: 1,16,64).")
+]
+Batch = Annotated[str | None, typer.Option("--batch", metavar="N", help="Sequences that decode (default: 16).")]
+Prompts = Annotated[
+    str | None,
+    typer.Option("--prompt", metavar="N,...", help="Tokens of a prompt (default: --context, which in prefill is the same)."),
+]
+Prompt = Annotated[str | None, typer.Option("--prompt", metavar="N", help="Tokens of a prompt (default: --context).")]
+OneContext = Annotated[
+    str | None, typer.Option("--context", metavar="N", help="Tokens that decode attends to, 4k is 4096 (default: 4k).")
+]
+Pp = Annotated[int, typer.Option("--pp", metavar="N", help="Pipeline-parallel stages.")]
+Ep = Annotated[int, typer.Option("--ep", metavar="N", help="Expert-parallel size, over --tp x --dp GPUs.")]
+Dp = Annotated[int, typer.Option("--dp", metavar="N", help="Data-parallel replicas, which may share experts (--ep).")]
+Network = Annotated[
+    str | None,
+    typer.Option("--network", metavar="RATE", help="A GPU's link between domains, one direction (default: 400 Gbit/s)."),
+]
+AnyEngine = Annotated[
+    str, typer.Option("--engine", metavar="ENGINE", help="Serving engine, whose default format of the cache counts.")
+]
+PhaseName = Annotated[
+    str | None, typer.Option("--phase", metavar="PHASE", help="prefill, decode or mixed (default: prefill and decode).")
+]
+Budget = Annotated[
+    str | None,
+    typer.Option("--max-num-batched-tokens", metavar="N", help="Tokens of a step: longer prompts take several."),
+]
+PrefixHit = Annotated[
+    str, typer.Option("--prefix-hit", metavar="SHARE", help="Share of the prompt that a prefix cache holds.")
+]
+EfficiencyName = Annotated[
+    str,
+    typer.Option("--efficiency", metavar="NAME", help="expected (null until efficiencies are fitted) or bound."),
+]
+Others = Annotated[
+    str | None,
+    typer.Option("--other-gpus", metavar="NAME,...", help="GPUs to compare with (default: h100, h200, b200)."),
 ]
 Mtp = Annotated[bool, typer.Option("--mtp", help="Count multi-token-prediction layers too, as when drafting.")]
 EncoderTokens = Annotated[

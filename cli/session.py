@@ -137,17 +137,50 @@ def present(document: Document, output: Output) -> None:
             complain(f"assumed: {assumption}")
 
 
-def check_output(output: Output, models: Sequence[str] = ()) -> None:
+def chart_ending(out: str | None, format_name: str | None) -> str | None:
+    """The ending of a file that a chart is drawn into; None where no chart is asked for.
+
+    Raises:
+        UsageError: a format is asked for beside it.
+    """
+    from roofcast.reports.outputs import CHARTS
+
+    ending = Path(out).suffix.lower() if out is not None else ""
+    if ending not in CHARTS:
+        return None
+    if format_name is not None:
+        raise UsageError(f"--format {format_name}: a file that ends in {ending} is a chart; leave it out")
+    return ending
+
+
+def present_chart(document: Document, output: Output, ending: str) -> None:
+    """Draws a document's result into a file, and prints its text.
+
+    Raises:
+        StrictError: something was assumed.
+        UsageError: the file cannot be written.
+    """
+    from roofcast.reports.outputs import render_chart
+
+    if output.strict and document.remarks.assumptions:
+        raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
+    _write(Path(output.out or ""), render_chart(document.result, ending))
+    present(document, Output("text", None, output.strict))
+
+
+def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = False) -> None:
     """Refuses what cannot or must not be written, before any work is done.
 
     Args:
         output: as asked.
         models: MODEL arguments, whose files must stay as they are.
+        chart: whether a chart is drawn, whose ending is no format.
 
     Raises:
         UsageError: an unknown ending, no such folder, a file that is read, protected, or no regular file.
     """
-    _format_name(output)
+    if not chart:
+        _format_name(output)
     if output.out is None:
         return
     try:
@@ -235,7 +268,7 @@ def _format_name(output: Output) -> str:
     return ENDINGS[ending]
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     """Writes the whole file or nothing: beside it first, then moved into place; a link keeps pointing at its file."""
     import tempfile
 
@@ -244,8 +277,8 @@ def _write(path: Path, text: str) -> None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".roofcast-")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode())
             Path(beside).chmod(mode)
             Path(beside).replace(path)
         except BaseException:

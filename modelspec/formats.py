@@ -22,6 +22,7 @@ class Format:
         scale_bits: of the scales (and minima) that one block shares. [bit]
         block: elements that share them.
         compute: the format whose peak the device multiplies it at.
+        residual: of a cache, the last tokens that stay in 16 bits; such a format is no format of weights. [token]
     """
 
     name: str
@@ -29,6 +30,7 @@ class Format:
     scale_bits: float = 0
     block: int = 1
     compute: str = "bf16"
+    residual: int = 0
 
     @property
     def bytes_per_element(self) -> float:
@@ -44,7 +46,9 @@ class Format:
 
 # Scales: nvfp4 one e4m3 per 16 (plus one fp32 a tensor, not counted here), mxfp4 one e8m0 per 32;
 # the ggml rows are the block layouts of ggml-quants (bytes a block: q4_0 18, q4_1 20, q5_0 22, q5_1 24,
-# q8_0 34 of 32 elements; q2_k 84, q3_k 110, q4_k 144, q5_k 176, q6_k 210 of 256).
+# q8_0 34 of 32 elements; q2_k 84, q3_k 110, q4_k 144, q5_k 176, q6_k 210 of 256). KIVI, arXiv:2402.02750, section 4:
+# keys in groups of 32 tokens of a channel, values in groups of 32 channels of a token, a 16-bit scale and zero point
+# each; the last 128 tokens are not quantised.
 FORMATS: Final[dict[str, Format]] = {
     f.name: f
     for f in (
@@ -68,6 +72,8 @@ FORMATS: Final[dict[str, Format]] = {
         Format("iq4_nl", 4, 16, 32, compute="fp16"),
         Format("q3_k", 3, 112, 256, compute="fp16"),
         Format("q2_k", 2, 160, 256, compute="fp16"),
+        Format("kivi4", 4, 32, 32, residual=128),
+        Format("kivi2", 2, 32, 32, residual=128),
     )
 }
 

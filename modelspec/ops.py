@@ -61,6 +61,14 @@ class Formats:
         narrow = part.format == CACHE or self.kv.bits >= SIXTEEN
         return elements * (self.kv.bytes_per_element if narrow else ACTIVATION)
 
+    def held(self, part: Kept, tokens: int, tp: int) -> float:
+        """Bytes of all its entries at so many tokens, the last ones in 16 bits where the format keeps these so. [B]"""
+        entries = part.entries(tokens)
+        if not self.kv.residual or part.fixed or part.format != CACHE:
+            return entries * self.entry(part, tp)
+        plain = min(entries, -(-self.kv.residual // part.per))
+        return (entries - plain) * self.entry(part, tp) + plain * part.shard(tp) * ACTIVATION
+
 
 def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
     """Every operation of a step on one device, each over all layers that do the same.
@@ -168,7 +176,7 @@ def _decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple
     new, context = group.new, group.context
     flops = new * mixer.decode_flops(context - (new - 1) / 2)
     written = sum(_added(part, formats, tp, new) for part in mixer.state)
-    touched = sum(_entries(part, context) * formats.entry(part, tp) for part in mixer.reads)
+    touched = sum(formats.held(part, context, tp) for part in mixer.reads)
     fixed = sum(formats.entry(part, tp) for part in mixer.state if part.fixed and part.format != CACHE)
     return flops, max(0.0, touched - written + fixed), written
 
@@ -180,17 +188,13 @@ def _added(part: Kept, formats: Formats, tp: int, new: int) -> float:
     return min(new, part.cap or new) / part.per * formats.entry(part, tp)
 
 
-def _entries(part: Kept, tokens: int) -> float:
-    return float(part.entries(tokens))
-
-
 def _prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
     """FLOP of one sequence, bytes that it reads of what was there before, and bytes that it writes."""
     flops = mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before)
     written = sum(
         formats.entry(part, tp) if part.fixed else _added(part, formats, tp, group.new) for part in mixer.state
     )
-    read = sum(_entries(part, group.before) * formats.entry(part, tp) for part in mixer.reads) if group.before else 0.0
+    read = sum(formats.held(part, group.before, tp) for part in mixer.reads) if group.before else 0.0
     return flops, read, written
 
 

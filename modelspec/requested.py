@@ -28,11 +28,12 @@ def find_requested(name: str) -> Requested:
     ('bf16', 'Q4_K')
     """
     key = name.strip().lower()
-    if key in FORMATS and not re.fullmatch(_OF_GGML, key):
-        return FORMATS[key]
+    weights = {name: known for name, known in FORMATS.items() if not known.residual}
+    if key in weights and not re.fullmatch(_OF_GGML, key):
+        return weights[key]
     from roofcast.modelspec.ggml_mix import MIXES, mix_of  # noqa: PLC0415 - few ask for one
 
-    found = mix_of(key) or FORMATS.get(key)
+    found = mix_of(key) or weights.get(key)
     if found:
         return found
-    raise no_such(name, (*FORMATS, *(mix for mix in MIXES if mix not in FORMATS)))
+    raise no_such(name, (*weights, *(mix for mix in MIXES if mix not in weights)))

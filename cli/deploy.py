@@ -1,0 +1,216 @@
+"""What commands share that put a model on a machine: options in, a deployment ready to be asked out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.errors import UsageError
+from roofcast.cli import options
+from roofcast.cli.session import Lookup, formats, load
+
+if TYPE_CHECKING:
+    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.phases import Asked
+    from roofcast.hwdb.lookup import Match
+    from roofcast.modelspec.model import Model
+    from roofcast.modelspec.sharding import Shards
+
+EFFICIENCIES = ("expected", "bound")
+DEFAULT_BATCHES = (1, 16, 64)
+MOST_VALUES = 200  # of one option
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as options describe it."""
+
+    gpu: str | None
+    gpus: int | None
+    tp: int | None
+    pp: int
+    ep: int
+    dp: int
+    network: str | None
+    engine: str
+
+    def shards(self) -> Shards:
+        """How the model is cut: --tp is what --gpus leaves where it is not given.
+
+        Raises:
+            UsageError: numbers that do not multiply to --gpus.
+        """
+        from roofcast.modelspec.sharding import Shards
+
+        for option, value in (("--gpus", self.gpus), ("--tp", self.tp), ("--pp", self.pp), ("--ep", self.ep), ("--dp", self.dp)):
+            options.size(value, option)
+        others = self.pp * self.dp
+        if self.tp is None and self.gpus is not None and self.gpus % others:
+            raise UsageError(f"--gpus {self.gpus} is no multiple of --pp x --dp, {others}")
+        tp = self.tp or (self.gpus // others if self.gpus else 1)
+        if self.gpus is not None and tp * others != self.gpus:
+            raise UsageError(f"--gpus {self.gpus} and --tp x --pp x --dp, {tp * others}, differ; give one of them")
+        return Shards(tp, self.pp, self.ep, self.dp)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A deployment, ready, with what should be said of it and how it was asked for."""
+
+    ready: Ready
+    match: Match
+    remarks: Remarks
+    inputs: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Batches, contexts and prompts as options give them."""
+
+    batch: str | None = None
+    context: str | None = None
+    prompt: str | None = None
+    budget: str | None = None
+    hit: str = "0%"
+
+    def batches(self) -> list[int]:
+        """Sequences at once: those asked, else 1, 16 and 64.
+
+        Raises:
+            UsageError: several hundred of them.
+        """
+        asked = options.token_list(self.batch, "--batch") or list(DEFAULT_BATCHES)
+        return _few(list(dict.fromkeys(asked)), "--batch")
+
+    def contexts(self, phase: str, model: Model) -> list[int]:
+        """Contexts of a phase: in prefill --prompt counts before --context, elsewhere after it."""
+        from roofcast.calculators.remarks import contexts_of
+        from roofcast.modelspec.step import PREFILL
+
+        pair = ((self.prompt, "--prompt"), (self.context, "--context"))
+        for text, option in pair if phase == PREFILL else reversed(pair):
+            asked = options.token_list(text, option)
+            if asked:
+                return _few(list(dict.fromkeys(asked)), option)
+        return list(contexts_of(model, None))
+
+    def asked(self, phases: tuple[str, ...], model: Model) -> list[Asked]:
+        """Every phase at every context and batch."""
+        from roofcast.calculators.phases import asked_of
+
+        budget = options.token_list(self.budget, "--max-num-batched-tokens")
+        if budget and len(budget) > 1:
+            raise UsageError(f"--max-num-batched-tokens {self.budget}: it takes one number")
+        hit = options.share(self.hit, "--prefix-hit")
+        return [
+            asked
+            for phase in phases
+            for asked in asked_of(
+                (phase,), self.batches(), self.contexts(phase, model), budget=budget[0] if budget else None, cached=hit
+            )
+        ]
+
+    def check(self) -> None:
+        """Refuses what cannot be read before any model is.
+
+        Raises:
+            UnitError, UsageError: naming the option.
+        """
+        self.batches()
+        for text, option in ((self.prompt, "--prompt"), (self.context, "--context"), (self.budget, "--max-num-batched-tokens")):
+            options.token_list(text, option)
+        options.share(self.hit, "--prefix-hit")
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """What shapes the answer, as `inputs` repeats it."""
+        return {"max_num_batched_tokens": self.budget, "prefix_hit": options.share(self.hit, "--prefix-hit")}
+
+
+def _few(values: list[int], option: str) -> list[int]:
+    if len(values) > MOST_VALUES:
+        raise UsageError(f"{option} has {len(values):,} values; at most {MOST_VALUES} at once")
+    return values
+
+
+def deploy(model: str, lookup: Lookup, machine: Machine, weights: str | None, kv: str | None) -> Asking:
+    """Resolves model, machine and formats, and prepares the deployment.
+
+    Raises:
+        ModelError, UsageError, UnknownAcceleratorError: what is wrong with them.
+    """
+    from roofcast.calculators.cache_format import cache_format, check_engine
+    from roofcast.calculators.deployment import Deployment, prepare
+    from roofcast.cli.machine import find_machine, machine_remarks
+
+    check_engine(machine.engine)
+    shards, network = machine.shards(), options.link_bandwidth(machine.network)
+    weight_format, asked_kv = formats(weights, kv)
+    match = find_machine(machine.gpu)
+    loaded = load(model, lookup)
+    kv_format, of_cache = cache_format(loaded, asked_kv, machine.engine)
+    deployment = Deployment(match.accelerator, kv_format, weight_format, shards, machine.engine, network)
+    ready = prepare(loaded, deployment)
+    inputs: dict[str, object] = {
+        "model": model,
+        "gpu": match.accelerator.id,
+        "gpu_note": match.alias_note,
+        "gpus": shards.devices,
+        "tp": shards.tp,
+        "pp": shards.pp,
+        "ep": shards.ep,
+        "dp": shards.dp,
+        "network_bytes_per_second": network,
+        "engine": machine.engine,
+        "weights": weights,
+        "kv": kv_format.name,
+        **lookup.asked,
+    }
+    return Asking(ready, match, of_cache + machine_remarks(match), inputs)
+
+
+def asked_inputs(wanted: list[Asked]) -> dict[str, object]:
+    """The questions, as `inputs` repeats them."""
+    return {
+        "phases": list(dict.fromkeys(asked.phase for asked in wanted)),
+        "batches": list(dict.fromkeys(asked.batch for asked in wanted)),
+        "contexts": list(dict.fromkeys(asked.context for asked in wanted)),
+    }
+
+
+def phases_of(text: str | None) -> tuple[str, ...]:
+    """The phases asked for; prefill and decode where none is.
+
+    Raises:
+        UsageError: no such phase.
+    """
+    from roofcast.modelspec.step import DECODE, PHASES, PREFILL
+
+    if text is None:
+        return PREFILL, DECODE
+    if text not in PHASES:
+        raise UsageError(f"--phase {text}: known: {', '.join(PHASES)}")
+    return (text,)
+
+
+def one(text: str | None, option: str, default: int) -> int:
+    """The one number of an option that takes no list.
+
+    Raises:
+        UsageError: there are several.
+    """
+    values = options.token_list(text, option) or [default]
+    if len(values) > 1:
+        raise UsageError(f"{option} {text}: it takes one number here")
+    return values[0]
+
+
+def check_efficiency(name: str) -> None:
+    """Refuses an efficiency that is not known.
+
+    Raises:
+        UsageError: with the names that are.
+    """
+    if name not in EFFICIENCIES:
+        raise UsageError(f"--efficiency {name}: known: {', '.join(EFFICIENCIES)}")
