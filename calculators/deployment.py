@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import cache_bytes
 from roofcast.calculators.errors import UsageError
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from roofcast.modelspec.spec import ModelSpec
 
 
+WHOLE: Final = Shards()  # one device
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A machine and how it is used.
@@ -38,7 +41,7 @@ class Deployment:
     accelerator: Accelerator
     kv: Format
     weights: Requested | None = None
-    shards: Shards = Shards()
+    shards: Shards = WHOLE
     engine: str = "none"
     network: float | None = None
 
@@ -103,7 +106,9 @@ def reshaped(ready: Ready, spec: ModelSpec) -> Ready:
     check_shards(spec, deployment.shards)
     program = build_program(spec, storage_of(ready.model, deployment.weights), deployment.shards)
     more = (program.resident - ready.program.resident) * _fullest(spec, deployment.shards)
-    return replace(ready, model=replace(ready.model, spec=spec), program=program, weight_bytes=ready.weight_bytes + more)
+    return replace(
+        ready, model=replace(ready.model, spec=spec), program=program, weight_bytes=ready.weight_bytes + more
+    )
 
 
 def _fullest(spec: ModelSpec, shards: Shards) -> float:
@@ -133,13 +138,15 @@ def offered_memory(accelerator: Accelerator) -> tuple[float, str]:
 def _weights(model: Model, deployment: Deployment, program: Program) -> float:
     """Weights on the fullest device: all that its files hold, cut as the program is, over the stages' layers. [B]
 
-    What no step runs (towers, draft layers) is cut evenly.
+    What no step runs (towers, draft layers) is cut evenly; what several layers run (shared blocks) is held once.
     """
     spec, shards = model.spec, deployment.shards
     whole = model.weight_bytes(deployment.weights).value
-    single = program if shards == Shards() else build_program(spec, storage_of(model, deployment.weights), Shards())
-    beside = max(0.0, (whole or single.resident) - single.resident)
-    return program.resident * _fullest(spec, shards) + beside / shards.devices
+    single = program if shards == WHOLE else build_program(spec, storage_of(model, deployment.weights), WHOLE)
+    held = single.resident if whole is None else whole
+    once = min(1.0, held / single.resident)
+    beside = max(0.0, held - single.resident)
+    return program.resident * once * _fullest(spec, shards) + beside / shards.devices
 
 
 def cache_on_one(ready: Ready, sequences: int, context: int) -> float:

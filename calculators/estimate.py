@@ -172,14 +172,19 @@ def layout_of(ready: Ready) -> Layout:
 def provenance_of(ready: Ready) -> dict[str, str]:
     """Where the numbers of an estimate are from."""
     stored = ready.model.weight_bytes(ready.deployment.weights).provenance
-    return {"architecture": ready.model.facts, "weight_bytes": str(stored), "bandwidth": "datasheet", "peak": "datasheet"}
+    return {
+        "architecture": ready.model.facts,
+        "weight_bytes": str(stored),
+        "bandwidth": "datasheet",
+        "peak": "datasheet",
+    }
 
 
 def ready_remarks(ready: Ready, contexts: Sequence[int]) -> Remarks:
     """What should be said of a model on a deployment: what was assumed, what is computed in another format."""
     accelerator, model = ready.deployment.accelerator, ready.model
-    used = {part.format for part, _ in (*ready.program.dense, *ready.program.routed)} | {ready.program.head.format}
-    used |= {ready.formats.attention}
+    used = {part.format for part, _ in ready.program.dense} | {part.format for part, _ in ready.program.routed}
+    used |= {ready.program.head.format, ready.formats.attention}
     instead = ready.roofs.instead
     facts = ("bandwidth", *(f"peaks.{instead.get(name, name)}" for name in sorted(used)))
     recalled = [fact for fact in facts if not accelerator.verified(fact)]

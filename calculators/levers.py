@@ -140,4 +140,20 @@ def _ratio(value: float | None, of: float | None) -> float | None:
 
 
 def _impossible(change: Change, reason: str) -> LeverRow:
-    return LeverRow(change.lever, change.change, False, reason, *(None,) * 10, says=change.says)  # type: ignore[arg-type]  # noqa: FBT003
+    return LeverRow(
+        lever=change.lever,
+        change=change.change,
+        fits=False,
+        reason=reason,
+        weight_bytes=None,
+        kv_bytes_per_sequence=None,
+        ttft_seconds=None,
+        tpot_seconds=None,
+        tokens_per_second=None,
+        max_sequences=None,
+        max_tokens_per_second=None,
+        ttft_ratio=None,
+        tpot_ratio=None,
+        sequences_ratio=None,
+        says=change.says,
+    )

@@ -75,11 +75,15 @@ def fabric_of(accelerator: Accelerator, devices: int, network: float | None) -> 
     if accelerator.pcie is not None and (link is None or link.max_domain < HOST):
         levels.append(Level("pcie", HOST, accelerator.pcie.bandwidth, HOP["pcie"]))
         if devices > (link.max_domain if link else 1):
-            said.append(f"{accelerator.id}: {HOST} share a host's PCIe at {accelerator.pcie.bandwidth / 1e9:.3g} GB/s each way")
+            said.append(
+                f"{accelerator.id}: {HOST} share a host's PCIe at {accelerator.pcie.bandwidth / 1e9:.3g} GB/s each way"
+            )
     if devices > max((level.size for level in levels), default=1):
         levels.append(Level("network", EVERY, network or NETWORK, HOP["network"]))
         if network is None:
-            said.append(f"between domains each device has a network of {NETWORK / 1e9:.0f} GB/s (400 Gbit/s) each way; --network sets it")
+            said.append(
+                f"between domains each device has a network of {NETWORK / 1e9:.0f} GB/s (400 Gbit/s) each way; --network sets it"
+            )
     return Fabric(tuple(levels), tuple(said))
 
 
@@ -145,6 +149,7 @@ def reduce_scatter(size: float, span: Span) -> tuple[float, float]:
     return all_gather(size, span)
 
 
+# patterns whose levels each have a share of the work
 PATTERNS: Final[Mapping[str, Callable[[float, Span], tuple[float, float]]]] = {
     ALL_REDUCE: all_reduce,
     ALL_GATHER: all_gather,
@@ -156,8 +161,8 @@ def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
     """Least time of one exchange, `times` over: hops of all levels, and the slowest level's bytes. [s]
 
     Levels nest: what is inside one sums or gathers first, so that 1/m of the tensor crosses to the next. Their transfers
-    may overlap, their latencies add. All-to-all crosses each level once for what lies beyond; point to point is one
-    hop over the innermost link that joins the two.
+    may overlap, their latencies add. All-to-all crosses each level once for what lies beyond; point to point is one hop
+    over the innermost link that joins the two.
 
     >>> from roofcast.modelspec.op import Exchange
     >>> eight = Fabric((Level("scale-up", 8, 450e9, 0.6e-6),))
@@ -169,25 +174,37 @@ def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
     if not parts:
         return 0.0
     if exchange.pattern == POINT_TO_POINT:
-        level = _joining(fabric, exchange)
-        return exchange.times * (level.latency + exchange.payload / level.bandwidth)
+        return exchange.times * point_to_point(exchange, fabric)
     if exchange.pattern == ALL_TO_ALL:
-        return exchange.times * _all_to_all(exchange, parts)
+        return exchange.times * all_to_all(exchange, parts)
     cost = PATTERNS[exchange.pattern]
     costs = [(cost(exchange.payload / part.inside, part), part.level.bandwidth) for part in parts]
     return exchange.times * (sum(hop for (hop, _), _ in costs) + max(moved / speed for (_, moved), speed in costs))
 
 
-def _joining(fabric: Fabric, exchange: Exchange) -> Level:
-    """The innermost link that joins neighbours so far apart."""
-    return next((level for level in fabric.levels if level.size > exchange.stride), fabric.levels[-1])
+def point_to_point(exchange: Exchange, fabric: Fabric) -> float:
+    """One tensor of s bytes to one other device: a hop and s / B of the innermost link that joins the two. [s]
+
+    >>> from roofcast.modelspec.op import Exchange
+    >>> eight = Fabric((Level("scale-up", 8, 450e9, 0.6e-6),))
+    >>> round(point_to_point(Exchange("pp", "point_to_point", 4.5e6, 2, 4, 1), eight) * 1e6, 1)
+    10.6
+    """
+    level = next((level for level in fabric.levels if level.size > exchange.stride), fabric.levels[-1])
+    return level.latency + exchange.payload / level.bandwidth
 
 
-def _all_to_all(exchange: Exchange, parts: tuple[Span, ...]) -> float:
+def all_to_all(exchange: Exchange, parts: tuple[Span, ...]) -> float:
     """Parts to `fan` ranks each, drawn evenly: a part crosses a level once for each group beyond that has any of them. [s]
 
-    Of U groups of ranks that are joined further inside, fan draws reach U (1 - (1 - 1/U)^fan); (r - 1) / U of these lie
-    across a level that joins r of them.
+    Of U groups of ranks that are joined further inside, k draws reach U (1 - (1 - 1/U)^k); (r - 1) / U of these lie across
+    a level that joins r of them. One hop of the farthest level, and the slowest level's bytes.
+
+    >>> eight = Span(Level("scale-up", 8, 450e9, 0.6e-6), 8, 1)
+    >>> from roofcast.modelspec.op import Exchange
+    >>> seconds = all_to_all(Exchange("ep", "all_to_all", 64 * 7168 * 2, 8, 1, 1, fan=8), (eight,))
+    >>> round(seconds * 1e6, 2)  # 5.251 of 8 devices, 7/8 of them others: 4.595 x 0.918 MB / 450 GB/s + 0.6 us
+    9.97
     """
     moving = 0.0
     for part in parts:

@@ -172,7 +172,14 @@ def most_sequences(ready: Ready, context: int) -> int:
 
 
 def asked_of(
-    phases: Iterable[str], batches: Sequence[int], contexts: Sequence[int], *, budget: int | None = None, cached: float = 0.0
+    phases: Iterable[str],
+    batches: Sequence[int],
+    contexts: Sequence[int],
+    *,
+    budget: int | None = None,
+    cached: float = 0.0,
 ) -> list[Asked]:
     """Every phase at every context and batch."""
-    return [Asked(phase, batch, context, budget, cached) for phase in phases for context in contexts for batch in batches]
+    return [
+        Asked(phase, batch, context, budget, cached) for phase in phases for context in contexts for batch in batches
+    ]

@@ -88,7 +88,9 @@ def of_cache(base: Base) -> Iterator[Change]:
     used = base.ready.deployment.kv
     for name, says in KV_SAYS.items():
         if FORMATS[name].bytes_per_element < used.bytes_per_element or FORMATS[name].bits < used.bits:
-            yield Change("kv", f"KV cache in {name}", _with(base, replace(base.ready.deployment, kv=FORMATS[name])), says)
+            yield Change(
+                "kv", f"KV cache in {name}", _with(base, replace(base.ready.deployment, kv=FORMATS[name])), says
+            )
 
 
 def of_weights(base: Base) -> Iterator[Change]:
@@ -107,7 +109,9 @@ def of_batch(base: Base) -> Iterator[Change]:
     """One sequence, and four times as many: weights are read once for all of them."""
     for batch in dict.fromkeys((1, 4 * base.batch)):
         if batch != base.batch:
-            yield Change("batch", f"batch {batch:,}", _same(base), "weights are read once a step for all sequences", batch)
+            yield Change(
+                "batch", f"batch {batch:,}", _same(base), "weights are read once a step for all sequences", batch
+            )
 
 
 def of_devices(base: Base) -> Iterator[Change]:
@@ -178,7 +182,10 @@ ATTENTIONS: Final[dict[str, tuple[Callable[[Attention], Attention], str]]] = {
     "MHA": (with_kv_heads(None), "keys and values for every query head: 1 FLOP a byte of attention in decode"),
     "GQA-8": (with_kv_heads(GROUPS), "8 KV heads; what-if: the model would have to be trained so"),
     "MQA": (with_kv_heads(1), "one KV head, which tensor parallelism replicates; what-if: trained so"),
-    "MLA": (with_latent, "one latent of 4 d and a RoPE key of d / 2 for all heads, whole on every GPU; what-if: trained so"),
+    "MLA": (
+        with_latent,
+        "one latent of 4 d and a RoPE key of d / 2 for all heads, whole on every GPU; what-if: trained so",
+    ),
 }
 
 

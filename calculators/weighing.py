@@ -45,7 +45,9 @@ def storage_of(model: Model, requested: Requested | None) -> Storage:
     if stored is not None:
         return _by_files(model, stored)
     if model.spec.quantization is not None:
-        raise UnansweredError(model.weight_bytes(None).warning or f"{model.name}: how its weights are stored is not known")
+        raise UnansweredError(
+            model.weight_bytes(None).warning or f"{model.name}: how its weights are stored is not known"
+        )
     return Storage({}, _plain(model))
 
 
@@ -69,7 +71,9 @@ def _mixed(model: Model, name: str) -> Storage:
     except UndeterminedModelError as error:
         raise UnansweredError(f"{model.name}: {error}") from error
     counts = model.spec.components
-    averages = {part: Average(size / counts[part], WIDENED) for part, size in made.components.items() if counts.get(part)}
+    averages = {
+        part: Average(size / counts[part], WIDENED) for part, size in made.components.items() if counts.get(part)
+    }
     return Storage(averages, Average(made.total / sum(counts.values()), WIDENED))
 
 

@@ -228,7 +228,9 @@ def _exchanges(program: Program, step: Step) -> Iterator[Exchange]:
     yield Exchange("tp.logits", ALL_GATHER, logits, shards.tp, 1, float(step.positions > 0), by)
     if spread and program.routed_blocks:
         yield from _dispatched(program, tokens, by)
-    yield Exchange("pp.send", POINT_TO_POINT, tokens / shards.tp, min(shards.pp, 2), shards.tp * shards.dp, shards.pp - 1, by)
+    yield Exchange(
+        "pp.send", POINT_TO_POINT, tokens / shards.tp, min(shards.pp, 2), shards.tp * shards.dp, shards.pp - 1, by
+    )
 
 
 def _dispatched(program: Program, tokens: float, by: str) -> Iterator[Exchange]:
@@ -239,7 +241,9 @@ def _dispatched(program: Program, tokens: float, by: str) -> Iterator[Exchange]:
     shards, times = program.shards, program.routed_blocks
     fan = max(part.moe.top_k for part, _ in program.routed)
     sent, stride = tokens / shards.tp, shards.expert_slices
-    narrow = 0.5 if any(part.format == "fp8" for part, _ in program.routed) else 1.0  # tokens go in FP8, come in 16 bits
+    narrow = (
+        0.5 if any(part.format == "fp8" for part, _ in program.routed) else 1.0
+    )  # tokens go in FP8, come in 16 bits
     yield Exchange("tp.reduce_scatter", REDUCE_SCATTER, tokens, shards.tp, 1, times, by)
     yield Exchange("ep.dispatch", ALL_TO_ALL, sent * narrow, shards.ep, stride, times, by, fan)
     yield Exchange("ep.combine", ALL_TO_ALL, sent, shards.ep, stride, times, by, fan)

@@ -153,13 +153,13 @@ def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
     counts: defaultdict[Dense | Routed, float] = defaultdict(float)
     held = 0.0
     for number, layer, alike in _stored_layers(spec, storage):
-        for part in (*_dense_parts(spec, layer, number, storage, shards), *_routed_parts(layer, number, storage, shards)):
+        for part in _layer_parts(spec, layer, number, storage, shards):
             counts[part] += alike * layer.passes
             held += alike * _held(part)
     for matrix in spec.other_matrices:
-        part = _fused("other", [(matrix, OTHER, None)], None, storage, shards.tp)
-        counts[part] += 1
-        held += part.bytes
+        other = _fused("other", [(matrix, OTHER, None)], None, storage, shards.tp)
+        counts[other] += 1
+        held += other.bytes
     head, loose = _head(spec, storage, shards.tp), _loose(spec, storage)
     loose_bytes = sum(count * size for count, size in loose)
     return Program(
@@ -179,6 +179,13 @@ def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
     )
 
 
+def _layer_parts(
+    spec: ModelSpec, layer: Layer, number: int, storage: Storage, shards: Shards
+) -> Iterator[Dense | Routed]:
+    yield from _dense_parts(spec, layer, number, storage, shards)
+    yield from _routed_parts(layer, number, storage, shards)
+
+
 def _held(part: Dense | Routed) -> float:
     return part.bytes * part.moe.experts * part.experts if isinstance(part, Routed) else part.bytes
 
@@ -192,9 +199,7 @@ def _stored_layers(spec: ModelSpec, storage: Storage) -> Iterator[tuple[int, Lay
     yield from ((layers.index(layer), layer, float(n)) for layer, n in spec.layer_counts.items())
 
 
-def _dense_parts(
-    spec: ModelSpec, layer: Layer, number: int, storage: Storage, shards: Shards
-) -> Iterator[Dense]:
+def _dense_parts(spec: ModelSpec, layer: Layer, number: int, storage: Storage, shards: Shards) -> Iterator[Dense]:
     """The matrices of a layer that every token passes, fused by term and format."""
     fused: dict[str, list[tuple[Matrix, str, Attention | None]]] = defaultdict(list)
     for matrix, component, mixer in _working(spec, layer):
@@ -380,4 +385,3 @@ def _blocks(spec: ModelSpec, *, routed: bool) -> float:
         halves = int(feeds and sparse) if routed else bool(layer.mixers) + int(feeds and not sparse)
         total += alike * layer.passes * halves
     return total
-
