@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from roofcast.calculators.phases import answer_point
+from roofcast.calculators.roofline import COMPUTE, MEMORY, roofs_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.phases import Asked, Point
     from roofcast.hwdb.accelerator import Accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIntensity:
+    """A model's work against the ridge point of one accelerator."""
+
+    phase: str
+    """prefill or decode."""
+    batch: int
+    """Sequences at once."""
+    context: int
+    """Tokens that each attends to; of prefill its prompt. [token]"""
+    intensity: float
+    """FLOP a byte of weights and KV cache. [FLOP/B]"""
+    format: str
+    """The format that most of its arithmetic asks for."""
+    computed_in: str
+    """The format that this device computes it in."""
+    ridge: float
+    """Ridge point of that. [FLOP/B]"""
+    bound_by: str
+    """memory below the ridge, compute above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +83,8 @@ class Gpu:
     """Facts that were recalled or derived, not read in a source."""
     sources: list[dict[str, str | None]]
     """Where the facts were read."""
+    intensities: list[GpuIntensity] | None = None
+    """A model's work against its ridge points; null where no model is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +123,46 @@ def gpu_row(accelerator: Accelerator) -> Gpu:
     )
 
 
-def gpu_rows(accelerators: Iterable[Accelerator]) -> GpusResult:
-    """The rows of several."""
-    return GpusResult([gpu_row(accelerator) for accelerator in accelerators])
+def gpu_rows(accelerators: Iterable[Accelerator], works: Sequence[Work] = ()) -> GpusResult:
+    """The rows of several, each with a model's works against its ridge points where there are any."""
+    rows = ((accelerator, gpu_row(accelerator)) for accelerator in accelerators)
+    return GpusResult([replace(row, intensities=against(gpu, works)) if works else row for gpu, row in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a model's step does, whatever the device.
+
+    Args:
+        asked: the step.
+        intensity: FLOP a byte of weights and state. [FLOP/B]
+        format: that most of its arithmetic asks for.
+    """
+
+    asked: Asked
+    intensity: float
+    format: str
+
+
+def works_of(ready: Ready, asked: Iterable[Asked]) -> list[Work]:
+    """The work of every step that is asked: F / D, weights and state moved once."""
+    return [_work(answer_point(ready, one)) for one in asked]
+
+
+def _work(point: Point) -> Work:
+    flops: Counter[str] = Counter()
+    for op in point.work.ops:
+        flops[op.format] += round(op.flops)
+    return Work(point.asked, point.work.intensity, flops.most_common(1)[0][0])
+
+
+def against(accelerator: Accelerator, works: Iterable[Work]) -> list[GpuIntensity]:
+    """Each work against the ridge of the format that the device computes it in: below it memory is the limit."""
+    roofs, rows = roofs_of(accelerator), []
+    for work in works:
+        asked, ridge = work.asked, roofs.ridge(work.format)
+        used, bound = roofs.instead.get(work.format, work.format), COMPUTE if work.intensity > ridge else MEMORY
+        rows.append(
+            GpuIntensity(asked.phase, asked.batch, asked.context, work.intensity, work.format, used, ridge, bound)
+        )
+    return rows

@@ -43,7 +43,13 @@ class Machine:
         """
         from roofcast.modelspec.sharding import Shards
 
-        for option, value in (("--gpus", self.gpus), ("--tp", self.tp), ("--pp", self.pp), ("--ep", self.ep), ("--dp", self.dp)):
+        for option, value in (
+            ("--gpus", self.gpus),
+            ("--tp", self.tp),
+            ("--pp", self.pp),
+            ("--ep", self.ep),
+            ("--dp", self.dp),
+        ):
             options.size(value, option)
         others = self.pp * self.dp
         if self.tp is None and self.gpus is not None and self.gpus % others:
@@ -118,7 +124,11 @@ class Points:
             UnitError, UsageError: naming the option.
         """
         self.batches()
-        for text, option in ((self.prompt, "--prompt"), (self.context, "--context"), (self.budget, "--max-num-batched-tokens")):
+        for text, option in (
+            (self.prompt, "--prompt"),
+            (self.context, "--context"),
+            (self.budget, "--max-num-batched-tokens"),
+        ):
             options.token_list(text, option)
         options.share(self.hit, "--prefix-hit")
 

@@ -8,9 +8,12 @@ import typer
 
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
-from roofcast.cli.session import Output, check_output, explain_or, load_all, present
+from roofcast.cli.deploy import Points, asked_inputs, phases_of
+from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, load_all, present
 
 if TYPE_CHECKING:
+    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.gpus import Work
     from roofcast.hwdb.accelerator import Accelerator
 
 
@@ -19,6 +22,17 @@ def gpus(
         list[str] | None, typer.Argument(metavar="[NAME...]", help="Ids, aliases or driver names.")
     ] = None,
     local: Annotated[bool, typer.Option("--local", help="The accelerators of this machine.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="Hold a model's FLOP a byte against the ridge points."),
+    ] = None,
+    batch: options.StepBatches = None,
+    context: options.OneContext = None,
+    weights: options.Weights = None,
+    kv: options.Kv = None,
+    encoder_tokens: options.EncoderTokens = None,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
     format: options.Format = None,
     out: options.Out = None,
     strict: options.Strict = False,
@@ -57,10 +71,38 @@ def gpus(
         listing = all_accelerators()
         found, warnings = list(listing.accelerators), listing.problems
     if found:
-        inputs = {"names": list(names or []), "local": local, "notes": [note for note in notes if note]}
+        inputs: dict[str, object] = {
+            "names": list(names or []),
+            "local": local,
+            "notes": [note for note in notes if note],
+        }
         said = remarks(assumptions=_recalled(found) if strict else (), warnings=[*warnings, *doubts], notes=notes)
-        present(gpus_document(gpu_rows(found), inputs, said), output)
+        works = []
+        if model is not None:
+            lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
+            works, asked, of_model = _works(model, lookup, found[0], Points(batch, context or "4k"), (weights, kv))
+            inputs, said = inputs | asked, said + of_model
+        present(gpus_document(gpu_rows(found, works), inputs, said), output)
     raise typer.Exit(code)
+
+
+def _works(
+    model: str, lookup: Lookup, accelerator: Accelerator, points: Points, asked_formats: tuple[str | None, str | None]
+) -> tuple[list[Work], dict[str, object], Remarks]:
+    """A model's works, how they were asked for, and what should be said of the model."""
+    from roofcast.calculators.cache_format import cache_format
+    from roofcast.calculators.deployment import Deployment, prepare
+    from roofcast.calculators.gpus import works_of
+    from roofcast.calculators.remarks import model_remarks
+
+    weight_format, asked_kv = formats(*asked_formats)
+    points.check()
+    loaded = load(model, lookup)
+    kv_format, of_cache = cache_format(loaded, asked_kv, "none")
+    wanted = points.asked(phases_of(None), loaded)
+    works = works_of(prepare(loaded, Deployment(accelerator, kv_format, weight_format)), wanted)
+    inputs = {"model": model, "weights": asked_formats[0], "kv": kv_format.name, **asked_inputs(wanted), **lookup.asked}
+    return works, inputs, model_remarks(loaded, weight_format, [one.context for one in wanted]) + of_cache
 
 
 def _local() -> list[tuple[str, float | None]]:

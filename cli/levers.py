@@ -61,7 +61,13 @@ def levers(
     own = made.ready.deployment.accelerator.id
     base = Base(made.ready, sequences, tokens, asked, tuple(other for other in others if other.id != own))
     result, said = levers_result(base)
-    inputs = {**made.inputs, "batch": sequences, "context": tokens, "prompt": asked, "other_gpus": [o.id for o in base.others]}
+    inputs = {
+        **made.inputs,
+        "batch": sequences,
+        "context": tokens,
+        "prompt": asked,
+        "other_gpus": [o.id for o in base.others],
+    }
     present(levers_document(result, inputs, said + made.remarks), output)
 
 

@@ -119,7 +119,9 @@ StepBatches = Annotated[
 Batch = Annotated[str | None, typer.Option("--batch", metavar="N", help="Sequences that decode (default: 16).")]
 Prompts = Annotated[
     str | None,
-    typer.Option("--prompt", metavar="N,...", help="Tokens of a prompt (default: --context, which in prefill is the same)."),
+    typer.Option(
+        "--prompt", metavar="N,...", help="Tokens of a prompt (default: --context, which in prefill is the same)."
+    ),
 ]
 Prompt = Annotated[str | None, typer.Option("--prompt", metavar="N", help="Tokens of a prompt (default: --context).")]
 OneContext = Annotated[
@@ -130,7 +132,9 @@ Ep = Annotated[int, typer.Option("--ep", metavar="N", help="Expert-parallel size
 Dp = Annotated[int, typer.Option("--dp", metavar="N", help="Data-parallel replicas, which may share experts (--ep).")]
 Network = Annotated[
     str | None,
-    typer.Option("--network", metavar="RATE", help="A GPU's link between domains, one direction (default: 400 Gbit/s)."),
+    typer.Option(
+        "--network", metavar="RATE", help="A GPU's link between domains, one direction (default: 400 Gbit/s)."
+    ),
 ]
 AnyEngine = Annotated[
     str, typer.Option("--engine", metavar="ENGINE", help="Serving engine, whose default format of the cache counts.")

@@ -12,7 +12,9 @@ from roofcast.cli.session import emit
 
 
 def schema(
-    command: Annotated[str, typer.Argument(metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate or levers.")],
+    command: Annotated[
+        str, typer.Argument(metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate or levers.")
+    ],
     debug: options.Debug = False,
 ) -> None:
     """JSON Schema of a command's output."""
