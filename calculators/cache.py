@@ -115,7 +115,12 @@ def cache_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> float
     >>> cache_bytes(opt_13b, FORMATS["fp16"], 2048) / 1e9
     1.6777216
     """
-    return sum(n * part_bytes(part, kv, context, tp) for part, n in spec.kept.items())
+    return kept_bytes(tuple(spec.kept.items()), kv, context, tp)
+
+
+def kept_bytes(kept: tuple[tuple[Kept, int], ...], kv: Format, context: int, tp: int = 1) -> float:
+    """As `cache_bytes`, of parts and how many layers keep each. [B]"""
+    return sum(n * part_bytes(part, kv, context, tp) for part, n in kept)
 
 
 def whole(value: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.cache import cache_bytes
+from roofcast.calculators.cache import kept_bytes
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.parallel import Fabric, fabric_of
 from roofcast.calculators.roofline import Roofs, roofs_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.spec import ModelSpec
+    from roofcast.modelspec.state import Kept
 
 
 WHOLE: Final = Shards()  # one device
@@ -58,6 +59,7 @@ class Ready:
         weight_bytes: on the fullest device. [B]
         capacity: memory of one device, as the driver really offers it. [B]
         capacity_from: visible, driver or nominal.
+        kept: what layers keep of a sequence, and how many keep each.
     """
 
     model: Model
@@ -69,6 +71,7 @@ class Ready:
     weight_bytes: float
     capacity: float
     capacity_from: str
+    kept: tuple[tuple[Kept, int], ...]
 
 
 def prepare(model: Model, deployment: Deployment) -> Ready:
@@ -93,6 +96,7 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
         weight_bytes=_weights(model, deployment, program),
         capacity=capacity,
         capacity_from=where,
+        kept=tuple(spec.kept.items()),
     )
 
 
@@ -152,7 +156,7 @@ def _weights(model: Model, deployment: Deployment, program: Program) -> float:
 def cache_on_one(ready: Ready, sequences: int, context: int) -> float:
     """Bytes that the cache of so many sequences takes on one device: replicas share sequences, stages layers. [B]"""
     shards = ready.deployment.shards
-    each = cache_bytes(ready.model.spec, ready.deployment.kv, context, shards.tp)
+    each = kept_bytes(ready.kept, ready.deployment.kv, context, shards.tp)
     return -(-sequences // shards.dp) * each / shards.pp
 
 
