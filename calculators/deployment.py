@@ -9,14 +9,14 @@ from roofcast.calculators.cache import kept_bytes
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.parallel import Fabric, fabric_of
 from roofcast.calculators.roofline import Roofs, roofs_of
-from roofcast.calculators.weighing import storage_of
+from roofcast.calculators.weighing import WIDENED, storage_of
+from roofcast.modelspec.formats import Format
 from roofcast.modelspec.ops import Formats
 from roofcast.modelspec.program import Program, build_program
 from roofcast.modelspec.sharding import Shards
 
 if TYPE_CHECKING:
     from roofcast.hwdb.accelerator import Accelerator
-    from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.spec import ModelSpec
@@ -90,7 +90,7 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
         model=model,
         deployment=deployment,
         program=program,
-        formats=Formats(deployment.kv, activation_format(spec)),
+        formats=Formats(deployment.kv, activation_format(spec, deployment.weights)),
         roofs=roofs_of(deployment.accelerator),
         fabric=fabric_of(deployment.accelerator, shards.devices, deployment.network),
         weight_bytes=_weights(model, deployment, program),
@@ -121,13 +121,19 @@ def _fullest(spec: ModelSpec, shards: Shards) -> float:
     return -(-layers // shards.pp) / layers
 
 
-def activation_format(spec: ModelSpec) -> str:
-    """The 16-bit format that activations have: the model's own where it is one, else bf16."""
-    return spec.dtype if spec.dtype in {"bf16", "fp16"} and spec.dtype is not None else "bf16"
+def activation_format(spec: ModelSpec, weights: Requested | None) -> str:
+    """The 16-bit format that activations have: that of the weights asked for, else the model's own, else bf16.
+
+    llama.cpp's types are multiplied in fp16.
+    """
+    if weights is not None and not isinstance(weights, Format):
+        return WIDENED
+    asked = (weights.compute if weights is not None else None, spec.dtype)
+    return next((name for name in asked if name in {"bf16", "fp16"}), None) or "bf16"
 
 
 def offered_memory(accelerator: Accelerator) -> tuple[float, str]:
-    """Memory of one device that programs can have: what CUDA sees, else what the driver reports, else as sold. [B]
+    """Memory of one device that programs can have: M = what CUDA sees, else what the driver reports, else as sold. [B]
 
     >>> from roofcast.hwdb.lookup import find_accelerator
     >>> offered_memory(find_accelerator("h200").accelerator)

@@ -120,12 +120,15 @@ def spans(fabric: Fabric, ranks: int, stride: int) -> tuple[Span, ...]:
 
 
 def all_reduce(size: float, span: Span) -> tuple[float, float]:
-    """Sum of a tensor of s bytes over n ranks: latency of two hops, and bytes 2 (n - 1) / n s each way. [s, B]
+    """Sum of a tensor of s bytes over n ranks: latency of two hops, and bytes 2 (n - 1) / n s each way. [B]
 
     A reduce-scatter and an all-gather. One hop would do where every rank reads all others', at (n - 1) s; where switches
     sum, each rank sends and gets s. The least of the three by time is what a library with all of them takes.
 
     Source: Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521, section 4; NVLink SHARP.
+
+    >>> all_reduce(8e6, Span(Level("scale-up", 8, 300e9, 0.6e-6), 8, 1))  # 2 x 7/8 x 8 MB
+    (1.2e-06, 14000000.0)
     """
     n, level = span.ranks, span.level
     ways = [(2.0, 2 * (n - 1) / n * size), (1.0, (n - 1) * size), *([(2.0, size)] if level.sums else [])]
@@ -134,7 +137,7 @@ def all_reduce(size: float, span: Span) -> tuple[float, float]:
 
 
 def all_gather(size: float, span: Span) -> tuple[float, float]:
-    """A tensor of s bytes put together from n parts: one hop, (n - 1) / n s into every rank. [s, B]
+    """A tensor of s bytes put together from n parts: one hop, (n - 1) / n s into every rank. [B]
 
     Source: as `all_reduce`, section 3.1.
     """
@@ -142,7 +145,7 @@ def all_gather(size: float, span: Span) -> tuple[float, float]:
 
 
 def reduce_scatter(size: float, span: Span) -> tuple[float, float]:
-    """A tensor of s bytes summed, each of n ranks left with its part: one hop, (n - 1) / n s. [s, B]
+    """A tensor of s bytes summed, each of n ranks left with its part: one hop, (n - 1) / n s. [B]
 
     Source: as `all_reduce`, section 3.2.
     """
@@ -158,7 +161,7 @@ PATTERNS: Final[Mapping[str, Callable[[float, Span], tuple[float, float]]]] = {
 
 
 def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
-    """Least time of one exchange, `times` over: hops of all levels, and the slowest level's bytes. [s]
+    """Least time of one exchange, `times` over: sum of hops over levels, plus the slowest level's bytes / bandwidth. [s]
 
     Levels nest: what is inside one sums or gathers first, so that 1/m of the tensor crosses to the next. Their transfers
     may overlap, their latencies add. All-to-all crosses each level once for what lies beyond; point to point is one hop

@@ -81,14 +81,14 @@ class Point:
 
     @property
     def rate(self) -> float | None:
-        """Tokens a second of the whole deployment at the bound: new ones of decode, those of the prompts of prefill."""
+        """Tokens a second of the whole deployment at the bound: tokens / bound; in prefill those of the prompts. [token/s]"""
         return None if self.bound is None else self.tokens / self.bound
 
 
 def answer_point(ready: Ready, asked: Asked) -> Point:
-    """The least time of what is asked, on all devices.
+    """The least time of what is asked, on all devices: the sum over its steps of their bounds. [s]
 
-    Replicas share the batch; a pipeline of p stages cuts its share into m <= p micro-batches, which follow one another:
+    TTFT is that of a prompt's steps, TPOT of one decode step. Replicas share the batch; a pipeline of p stages cuts its share into m <= p micro-batches, which follow one another:
     a decode step takes one pass of one micro-batch, since each stage works on another meanwhile; a prefill m - 1 stages
     more than a pass.
 
@@ -153,7 +153,7 @@ STEPS: Final[Mapping[str, Callable[[Asked, int], Iterator[tuple[Step, int]]]]] =
 
 
 def shortage(ready: Ready, asked: Asked) -> str:
-    """What does not fit on one device at the batch and context asked; empty where all does."""
+    """What does not fit on one device at the batch and context asked; empty where weights + cache <= memory. [B]"""
     cache = cache_on_one(ready, asked.batch, asked.context)
     if ready.weight_bytes + cache <= ready.capacity:
         return ""

@@ -75,7 +75,7 @@ class Estimate:
 
     @property
     def full_intensity(self) -> float:
-        """FLOP for each byte, activations included. [FLOP/B]"""
+        """FLOP for each byte, activations included: F / (D + activations). [FLOP/B]"""
         size = self.bytes + self.activation_bytes
         return self.flops / size if size else 0.0
 

@@ -50,7 +50,7 @@ class Op:
 
     @property
     def bytes(self) -> float:
-        """Bytes that must move whatever the kernels: weights, and state read and written. [B]
+        """Bytes that must move whatever the kernels: D = weights + state read + state written. [B]
 
         Activations are not in it: a step's may stay on the chip from one operation to the next.
 
@@ -61,7 +61,7 @@ class Op:
 
     @property
     def activation_bytes(self) -> float:
-        """Bytes of inputs and outputs, each moved once. [B]"""
+        """Bytes of inputs and outputs, each moved once: read + written. [B]"""
         return self.activation_read + self.activation_written
 
 

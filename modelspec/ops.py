@@ -71,25 +71,25 @@ class Formats:
 
 
 def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
-    """Every operation of a step on one device, each over all layers that do the same.
+    """Every operation of a step on one device, each over all layers that do the same; the work is their sum. [FLOP]
 
-    FLOP and weights of all tokens at once; attention by group. Their sum is the step's work.
+    F = sum over operations of F_op: 2 T P of matrices, T tokens at once, and attention's own for each group of sequences.
     """
     tokens = step.tokens
-    ops = [gather_op(program, tokens)]
+    ops = [gather_op(program, tokens, formats)]
     ops += [dense_op(part, times, tokens) for part, times in program.dense]
     met = tokens * program.shards.dp if program.shards.ep > 1 else tokens
     ops += [experts_op(part, times, met) for part, times in program.routed]
     for group in step.groups:
         ops += [mixer_op(mixing, group, formats, program.shards.tp) for mixing in program.mixers]
-    ops.append(elementwise_op(program, tokens))
+    ops.append(elementwise_op(program, tokens, formats))
     if step.positions:
         ops.append(head_op(program.head, step.positions))
     return ops
 
 
-def gather_op(program: Program, tokens: int) -> Op:
-    """The input embedding, a gather: T rows of h b bytes, and no FLOP; the table itself is not read. [B]"""
+def gather_op(program: Program, tokens: int, formats: Formats) -> Op:
+    """The input embedding, a gather: T x h b bytes of rows, and no FLOP; the table itself is not read. [B]"""
     size = tokens * program.gathered
     return Op(
         "embedding",
@@ -97,12 +97,18 @@ def gather_op(program: Program, tokens: int) -> Op:
         0.0,
         weight_bytes=size,
         activation_written=tokens * program.spec.hidden * ACTIVATION,
+        format=formats.activations,
         by="modelspec.ops:gather_op",
     )
 
 
 def dense_op(part: Dense, times: float, tokens: int) -> Op:
-    """Matrices that every token passes: 2 T P FLOP, and P b bytes of weights, read once for all tokens of the step.
+    """Matrices that every token passes: 2 T P FLOP; weights of P x b bytes are read once for all T tokens. [FLOP]
+
+    >>> from roofcast.modelspec.program import Dense
+    >>> op = dense_op(Dense("ffn.down", "bf16", 14336 * 4096, 2 * 14336 * 4096, 14336, 4096), 32, 16)  # Llama 3.1 8B
+    >>> op.flops / 1e9, op.bytes / 1e9, op.flops / op.bytes
+    (60.129542144, 3.758096384, 16.0)
 
     P counts the weights on this device, in all layers that are alike; T n_in + T n_out activations go in and out.
     """
@@ -119,7 +125,7 @@ def dense_op(part: Dense, times: float, tokens: int) -> Op:
 
 
 def head_op(part: Dense, positions: int) -> Op:
-    """The head, at the positions whose logits are asked: 2 n_pos V h FLOP, and V h b bytes. [FLOP, B]
+    """The head, at the n positions whose logits are asked: 2 n x V h FLOP, and V h b bytes. [FLOP]
 
     In prefill that is the last position of each prompt, in decode every new token.
     """
@@ -127,7 +133,7 @@ def head_op(part: Dense, positions: int) -> Op:
 
 
 def experts_op(part: Routed, times: float, tokens: int) -> Op:
-    """Routed experts: 2 T k P_e FLOP, and E (1 - (1 - k/E)^T) P_e b bytes: the distinct experts that T tokens read.
+    """Routed experts: 2 T k P_e FLOP, and E (1 - (1 - k/E)^T) P_e b bytes: the distinct experts that T tokens read. [FLOP]
 
     T are the tokens of all replicas that share the experts; a device of `ep` does 1/ep of both, were they routed evenly.
     Beside identity experts, k E / (E + idle) of a token's choices do work.
@@ -147,14 +153,8 @@ def experts_op(part: Routed, times: float, tokens: int) -> Op:
 
 
 def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
-    """Attention, or a recurrence, over one group's sequences; heads split over the devices. [FLOP, B]
-
-    Decode: every new token attends to the context, `decode_flops`, MLA in the absorbed form; the cache is read once for
-    all new tokens of a sequence. Prefill: `prefill_flops` of what is there after the step, less of what was before: half
-    of all pairs; what was before is read, what is new is written. Reads and writes of decode are together the cache of
-    the context: its own key is written, not read.
-    """
-    mixer, make = mixing.mixer, _decoded if group.phase == DECODE else _prefilled
+    """Attention, or a recurrence, over one group's sequences; heads split over the devices: F / tp. [FLOP]"""
+    mixer, make = mixing.mixer, decoded if group.phase == DECODE else prefilled
     flops, read, written = make(mixer, group, formats, tp)
     scale = mixing.times * group.sequences
     carried = scale * group.new * ACTIVATION
@@ -167,12 +167,28 @@ def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
         activation_read=carried * mixing.inputs,
         activation_written=carried * mixing.outputs,
         format=formats.attention if mixer.published_kv_heads else formats.activations,
-        by="modelspec.ops:mixer_op",
+        by=f"modelspec.ops:{make.__name__}",
     )
 
 
-def _decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
-    """FLOP of one sequence, and bytes of state that it reads and writes."""
+def decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
+    """Attention in decode, one sequence: FLOP, and bytes of the cache that are read and written. [FLOP]
+
+    GQA: 2 T n_q (d_k + d_v) at a context of T tokens, or of as many as a window or an index lets it see, and
+    T x n_kv (d_k + d_v) b bytes: n_q / n_kv FLOP a byte in 16 bits. MLA is absorbed: 2 T n (2 d_c + d_rope) over
+    T (d_c + d_rope) b. The new token's own entry is written and not read, so that reads and writes are together the cache
+    at the context. A recurrence reads its state and writes it back.
+
+    Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.2 (absorption); Ainslie et al., arXiv:2305.13245 (GQA).
+
+    >>> from roofcast.modelspec.attention import GroupedAttention
+    >>> from roofcast.modelspec.formats import FORMATS
+    >>> from roofcast.modelspec.step import Group
+    >>> llama, one = GroupedAttention(32, 8, 128, 128), Group("decode", 1, 1, 4095)
+    >>> flops, read, written = decoded(llama, one, Formats(FORMATS["bf16"], "bf16"), 1)
+    >>> flops, read + written, written
+    (67108864.0, 16777216.0, 4096.0)
+    """
     new, context = group.new, group.context
     flops = new * mixer.decode_flops(context - (new - 1) / 2)
     written = sum(_added(part, formats, tp, new) for part in mixer.state)
@@ -188,8 +204,20 @@ def _added(part: Kept, formats: Formats, tp: int, new: int) -> float:
     return min(new, part.cap or new) / part.per * formats.entry(part, tp)
 
 
-def _prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
-    """FLOP of one sequence, bytes that it reads of what was there before, and bytes that it writes."""
+def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
+    """Attention in prefill, one sequence: FLOP, bytes read of what was there before, bytes written. [FLOP]
+
+    Causal: half of all pairs, n^2 n_q (d_k + d_v) of a prompt of n tokens; behind P tokens that are there already it is
+    the whole less these, (P + n)^2 - P^2. MLA is expanded, n^2 x n (d_nope + d_rope + d_v). What is there is read once,
+    what is new is written.
+
+    >>> from roofcast.modelspec.attention import GroupedAttention
+    >>> from roofcast.modelspec.formats import FORMATS
+    >>> from roofcast.modelspec.step import Group
+    >>> llama, second = GroupedAttention(32, 8, 128, 128), Group("prefill", 1, 2048, 2048)
+    >>> prefilled(llama, second, Formats(FORMATS["bf16"], "bf16"), 1)  # (4096^2 - 2048^2) x 32 x 256
+    (103079215104.0, 8388608.0, 8388608.0)
+    """
     flops = mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before)
     written = sum(
         formats.entry(part, tp) if part.fixed else _added(part, formats, tp, group.new) for part in mixer.state
@@ -198,8 +226,8 @@ def _prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tup
     return flops, read, written
 
 
-def elementwise_op(program: Program, tokens: int) -> Op:
-    """Norms, residuals, biases, convolutions and activation functions: 2 T P FLOP, as 2 N counts them. [FLOP, B]"""
+def elementwise_op(program: Program, tokens: int, formats: Formats) -> Op:
+    """Norms, residuals, biases, convolutions and activation functions: 2 T P FLOP, as 2 N counts them. [FLOP]"""
     moved = tokens * program.beside * ACTIVATION
     return Op(
         "elementwise",
@@ -208,6 +236,7 @@ def elementwise_op(program: Program, tokens: int) -> Op:
         weight_bytes=program.loose_bytes,
         activation_read=moved / 2,
         activation_written=moved / 2,
+        format=formats.activations,
         by="modelspec.ops:elementwise_op",
     )
 

@@ -40,13 +40,27 @@ PRINTED = (
     "attention_share",
     "crossover_tokens",
     "ridge",
+    "bound_seconds",
+    "full_seconds",
+    "bound_by",
+    "intensity",
+    "full_intensity",
+    "attention_intensity",
+    "flops",
+    "bytes",
+    "activation_bytes",
+    "tokens_per_second",
+    "ttft_seconds",
+    "tpot_seconds",
+    "fits",
+    "memory_bytes",
 )
 # two quantities with an operator between them, or an equals sign
 EQUATION = re.compile(
     r"[\w)\]] = [\w(]|[\w)\]%] (?:x|\+|-|/|\*|>=|<=) [\w(]|\b\d [A-Z]\b|sum of|sum over|floor\(|min\("
 )
 UNIT = re.compile(r"\[(?:-|[A-Za-z]+(?:/[A-Za-z]+)?)\]")
-CHOICES = frozenset({"kv_format"})  # a name that is chosen and not counted
+CHOICES = frozenset({"kv_format", "bound_by"})  # a name that is chosen and not counted
 COUNTS = CHOICES | frozenset({"parameters", "parameters_in_files", "max_sequences"})  # a plain count needs no unit
 
 
@@ -120,7 +134,7 @@ def test_an_unknown_term() -> None:
     assert all(term in str(refused.value) for term in TERMS)
 
 
-@pytest.mark.parametrize("command", ["kv", "model", "gpus", "fit"])
+@pytest.mark.parametrize("command", ["kv", "model", "gpus", "fit", "roofline", "estimate", "levers"])
 def test_explain_needs_nothing_else(command: str) -> None:
     """Every command explains without a MODEL or --gpu, on stdout, and leaves with 0."""
     outcome = roofcast(command, "--explain", "cache_bytes")
