@@ -44,10 +44,22 @@ def part_bytes(part: Kept, kv: Format, context: int, tp: int = 1) -> float:
     >>> part_bytes(per_token(8, 256), FORMATS["kivi2"], 1152)  # 1,024 x 2,048 x 3 bits, 128 x 2,048 x 16 bits
     1310720.0
     """
-    entries = part.entries(context)
-    whole_entries = min(entries, -(-kv.residual // part.per)) if part.format == CACHE and not part.fixed else 0
-    plain = part.shard(tp) * FORMATS["bf16"].bytes_per_element
-    return (entries - whole_entries) * entry_bytes(part, kv, tp) + whole_entries * plain
+    return part.entries(context) * entry_bytes(part, kv, tp) + _residual(part, kv, context, tp)
+
+
+def _residual(part: Kept, kv: Format, context: int, tp: int) -> float:
+    if not kv.residual or part.fixed or part.format != CACHE:
+        return 0.0
+    entries = min(part.entries(context), -(-kv.residual // part.per))
+    return entries * part.shard(tp) * (FORMATS["bf16"].bytes_per_element - kv.bytes_per_element)
+
+
+def residual_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> float:
+    """What the last R tokens, which a format keeps in 16 bits, take more than the rest: sum of R x elements x (2 - b). [B]
+
+    0 of all formats but KIVI's.
+    """
+    return sum(n * _residual(part, kv, context, tp) for part, n in spec.kept.items())
 
 
 def kv_bytes_per_token(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
@@ -79,7 +91,7 @@ def window_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
     512.0
     """
     capped = ((part, part.cap, n) for part, n in spec.kept.items() if part.cap is not None)
-    return sum(n * part_bytes(part, kv, cap, tp) for part, cap, n in capped)
+    return sum(n * part.entries(cap) * entry_bytes(part, kv, tp) for part, cap, n in capped)
 
 
 def state_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:

@@ -92,7 +92,7 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
         program=program,
         formats=Formats(deployment.kv, activation_format(spec, deployment.weights)),
         roofs=roofs_of(deployment.accelerator),
-        fabric=fabric_of(deployment.accelerator, shards.devices, deployment.network),
+        fabric=fabric_of(deployment.accelerator, shards.joined, deployment.network),
         weight_bytes=_weights(model, deployment, program),
         capacity=capacity,
         capacity_from=where,

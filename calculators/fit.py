@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.budget import budget_bytes, kv_bytes, kv_tokens, max_sequences
-from roofcast.calculators.cache import cache_bytes, kv_bytes_per_token, state_bytes, whole, window_bytes
+from roofcast.calculators.cache import (
+    cache_bytes,
+    kv_bytes_per_token,
+    residual_bytes,
+    state_bytes,
+    whole,
+    window_bytes,
+)
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
 from roofcast.calculators.remarks import contexts_of, model_remarks
@@ -158,6 +165,7 @@ def fit(
     fits = all(row.max_sequences >= 1 for row in rows)
     per_token = kv_bytes_per_token(spec, kv, machine.count)
     once = window_bytes(spec, kv, machine.count) + state_bytes(spec, kv, machine.count)
+    once += residual_bytes(spec, kv, kv.residual, machine.count)
     tokens = kv_tokens(memory.kv_bytes, once, per_token)
     result = FitResult(
         model=model.name,

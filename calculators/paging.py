@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.cache import entry_bytes
+from roofcast.calculators.cache import entry_bytes, residual_bytes
 from roofcast.modelspec.state import CACHE
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def reserved_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> fl
     layers = _layers(spec, kv, tp)
     page = _page([held for held, _ in layers])
     widest = _widest([held for held, _ in layers])
-    total = 0.0
+    total = residual_bytes(spec, kv, _pages(context, page) or context, tp)
     for held, count in layers:
         tokens = context if held.encoder_tokens is None else held.encoder_tokens
         pages = _pages(tokens, page) * held.token

@@ -59,7 +59,7 @@ def fabric_of(accelerator: Accelerator, devices: int, network: float | None) -> 
 
     Args:
         accelerator: whose data sheet states scale-up and PCIe, both directions and one.
-        devices: of the deployment.
+        devices: that exchange anything.
         network: of one device, one direction; None is 50 GB/s (400 Gbit/s), which is listed as assumed. [B/s]
 
     >>> from roofcast.hwdb.lookup import find_accelerator
@@ -165,7 +165,7 @@ def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
 
     Levels nest: what is inside one sums or gathers first, so that 1/m of the tensor crosses to the next. Their transfers
     may overlap, their latencies add. All-to-all crosses each level once for what lies beyond; point to point is one hop
-    over the innermost link that joins the two.
+    over the innermost link that joins two ranks.
 
     >>> from roofcast.modelspec.op import Exchange
     >>> eight = Fabric((Level("scale-up", 8, 450e9, 0.6e-6),))
@@ -173,11 +173,11 @@ def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
     >>> round(exchange_seconds(reduce, eight) * 1e6, 1)  # 2 x 0.6 us + 2 x 7/8 x 117.4 MB / 450 GB/s
     457.9
     """
+    if exchange.pattern == POINT_TO_POINT:
+        return exchange.times * point_to_point(exchange, fabric)
     parts = spans(fabric, exchange.ranks, exchange.stride)
     if not parts:
         return 0.0
-    if exchange.pattern == POINT_TO_POINT:
-        return exchange.times * point_to_point(exchange, fabric)
     if exchange.pattern == ALL_TO_ALL:
         return exchange.times * all_to_all(exchange, parts)
     cost = PATTERNS[exchange.pattern]
@@ -186,15 +186,22 @@ def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
 
 
 def point_to_point(exchange: Exchange, fabric: Fabric) -> float:
-    """One tensor of s bytes to one other device: a hop and s / B of the innermost link that joins the two. [s]
+    """One tensor of s bytes from each rank to the next: the sum of a hop and s / B of the link that joins the two. [s]
 
     >>> from roofcast.modelspec.op import Exchange
-    >>> eight = Fabric((Level("scale-up", 8, 450e9, 0.6e-6),))
-    >>> round(point_to_point(Exchange("pp", "point_to_point", 4.5e6, 2, 4, 1), eight) * 1e6, 1)
-    10.6
+    >>> nodes = Fabric((Level("scale-up", 8, 450e9, 0.6e-6), Level("network", EVERY, 50e9, 2.7e-6)))
+    >>> stages = Exchange("pp", "point_to_point", 4.5e6, 4, 4, 1)  # devices 0-3 to 4-7, then over the network, to 12-15
+    >>> round(point_to_point(stages, nodes) * 1e6, 1)  # 2 (0.6 + 10) + 2.7 + 90
+    113.9
     """
-    level = next((level for level in fabric.levels if level.size > exchange.stride), fabric.levels[-1])
-    return level.latency + exchange.payload / level.bandwidth
+    starts = (rank * exchange.stride for rank in range(exchange.ranks - 1))
+    links = [_joining(fabric, start, start + exchange.stride) for start in starts]
+    return sum(level.latency + exchange.payload / level.bandwidth for level in links)
+
+
+def _joining(fabric: Fabric, one: int, other: int) -> Level:
+    """The innermost link whose domain has both devices."""
+    return next(level for level in fabric.levels if one // level.size == other // level.size)
 
 
 def all_to_all(exchange: Exchange, parts: tuple[Span, ...]) -> float:

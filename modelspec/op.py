@@ -73,7 +73,7 @@ class Exchange:
         name: the term it is printed as.
         pattern: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all` or `point_to_point`.
         payload: bytes of the whole tensor that a device ends up with (all_gather), starts from (all_reduce,
-            reduce_scatter), or has to send (all_to_all, point_to_point). [B]
+            reduce_scatter), or has to send (all_to_all; point_to_point to the next rank). [B]
         ranks: devices that take part.
         stride: devices from one rank to the next, as they are numbered over the domains.
         times: how often in the step.

@@ -257,9 +257,7 @@ def _exchanges(program: Program, step: Step) -> Iterator[Exchange]:
     yield Exchange("tp.logits", ALL_GATHER, logits, shards.tp, 1, float(step.positions > 0), by)
     if spread and program.routed_blocks:
         yield from _dispatched(program, tokens, by)
-    yield Exchange(
-        "pp.send", POINT_TO_POINT, tokens / shards.tp, min(shards.pp, 2), shards.tp * shards.dp, shards.pp - 1, by
-    )
+    yield Exchange("pp.send", POINT_TO_POINT, tokens / shards.tp, shards.pp, shards.tp * shards.dp, 1.0, by)
 
 
 def _dispatched(program: Program, tokens: float, by: str) -> Iterator[Exchange]:

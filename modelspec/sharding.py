@@ -44,6 +44,17 @@ class Shards:
         return self.tp * self.pp * self.dp
 
     @property
+    def joined(self) -> int:
+        """Devices, counted from the first, that exchange anything: a stage's replicas do so over shared experts alone.
+
+        >>> Shards(tp=8, dp=2).joined, Shards(tp=8, dp=2, ep=16).joined, Shards(tp=8, pp=2, dp=2).joined
+        (8, 16, 32)
+        """
+        if self.pp > 1:
+            return self.devices
+        return self.tp * self.dp if self.ep > 1 else self.tp
+
+    @property
     def expert_slices(self) -> int:
         """Devices that one expert's width is cut over: tp dp / ep with expert parallelism, else tp.
 
