@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_bytes, show_si
-from roofcast.reports.document import Document, Table, table
-from roofcast.reports.numbers import GIB, NOTHING, fixed
+from roofcast.reports.document import Document, Table, plain, table
+from roofcast.reports.numbers import GIB, NOTHING, context_name, figures, fixed, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roofcast.calculators.gpus import Gpu, GpusResult
+    from roofcast.calculators.gpus import Gpu, GpuIntensity, GpusResult
 
 # formats whose ridge point the overview shows; a page of one device shows all
 OVERVIEW: Final = ("fp16", "bf16", "fp8", "fp4")
@@ -24,6 +24,10 @@ OVERVIEW_NOTES: Final = Remarks(
         "* a figure shown was recalled or derived, not read in a source: `roofcast gpus NAME` marks which",
     )
 )
+RATIO_NOTE: Final = (
+    "beside ridge points: below a ridge memory is the limit, above it arithmetic; the number is the model's FLOP/byte, "
+    "weights and KV cache each moved once, over the ridge"
+)
 
 
 def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
@@ -31,13 +35,16 @@ def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remark
     asked = bool(inputs["names"]) or bool(inputs["local"])
     pages = asked and len(result.gpus) <= PAGES
     tables = tuple(t for gpu in result.gpus for t in _page(gpu)) if pages else (_overview(result),)
+    tables += _against(result, inputs)
     return Document(
         command="gpus",
         inputs=inputs,
         result=result,
         records=result.gpus,
         tables=tables,
-        remarks=remarks if pages else remarks + OVERVIEW_NOTES,
+        remarks=remarks
+        + (Remarks() if pages else OVERVIEW_NOTES)
+        + Remarks(notes=(RATIO_NOTE,) if _points(result) else ()),
     )
 
 
@@ -54,6 +61,34 @@ def _overview(result: GpusResult) -> Table:
         for gpu in result.gpus
     ]
     return table(header, rows)
+
+
+def _points(result: GpusResult) -> list[GpuIntensity]:
+    """A model's steps that are held against ridge points; the same of every device."""
+    return next((gpu.intensities for gpu in result.gpus if gpu.intensities), [])
+
+
+def _against(result: GpusResult, inputs: Mapping[str, Any]) -> tuple[Table, ...]:
+    """A model's FLOP a byte over each device's ridge point, a column a step; no table without a model."""
+    points = _points(result)
+    if not points:
+        return ()
+    steps = [
+        f"{one.phase}\nb{one.batch:,} @{context_name(one.context)}\n{figures(one.intensity)} FLOP/B" for one in points
+    ]
+    rows = [
+        (
+            gpu.id,
+            ", ".join(dict.fromkeys(one.computed_in for one in gpu.intensities)),
+            ", ".join(dict.fromkeys(figures(one.ridge) for one in gpu.intensities)),
+            *(f"{one.bound_by} {ratio(one.intensity / one.ridge)}x" for one in gpu.intensities),
+        )
+        for gpu in result.gpus
+        if gpu.intensities
+    ]
+    header = ("id", "computed\nin", "ridge\nFLOP/B", *steps)
+    title = plain(f"{inputs.get('model') or 'the model'} beside ridge points")
+    return (table(header, rows, title=title, left=(0, 1), breaks=range(4, len(header)), keys=3),)
 
 
 def _doubted(gpu: Gpu) -> bool:

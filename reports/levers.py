@@ -8,7 +8,7 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.reports.data import as_data
 from roofcast.reports.deployed import BOUNDS_ONLY, on_devices, setup_lines
 from roofcast.reports.document import Document, Table, plain, table
-from roofcast.reports.numbers import NOTHING, context_name, count, figures, fixed, millis
+from roofcast.reports.numbers import context_name, count, figures, millis, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,17 +73,6 @@ def _row(row: LeverRow) -> tuple[str, ...]:
         ratio(row.sequences_ratio),
         figures(row.max_tokens_per_second),
     )
-
-
-def ratio(value: float | None) -> str:
-    """A number over the base's.
-
-    >>> ratio(0.5), ratio(12.34), ratio(0.0042), ratio(None)
-    ('0.50', '12.3', '0.0042', '-')
-    """
-    if value is None:
-        return NOTHING
-    return f"{value:.1f}" if value >= 10 else fixed(value, 2)  # noqa: PLR2004
 
 
 def _notes(result: LeversResult) -> Remarks:

@@ -73,6 +73,15 @@ def figures(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def ratio(value: float | None) -> str:
+    """A number over another.
+
+    >>> ratio(0.5), ratio(12.34), ratio(370.6), ratio(0.0042), ratio(None)
+    ('0.50', '12.3', '371', '0.0042', '-')
+    """
+    return figures(value) if value is not None and value >= 10 else fixed(value, 2)  # noqa: PLR2004
+
+
 def short(value: float) -> str:
     """A number with its SI prefix; the unit stands in the heading.
 

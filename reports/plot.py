@@ -53,7 +53,6 @@ FONT: Final = "DejaVu Sans"  # comes with matplotlib
 ROW: Final = 7  # entries of the legend in one row
 LONGEST: Final = 68  # characters of a title
 SHAPES: Final = {PREFILL: "s", DECODE: "o", MIXED: "D"}
-RC: Final = {"font.family": FONT, "svg.fonttype": "none", "svg.hashsalt": "roofcast", "axes.unicode_minus": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,10 @@ def render_chart(result: RooflineResult, ending: str) -> bytes:
 @contextmanager
 def _own_style() -> Iterator[None]:
     """Matplotlib's defaults and ours, whatever the user's own settings are."""
-    with style.context("default", after_reset=True), mpl.rc_context(RC):
+    ours = mpl.rc_context(
+        {"font.family": FONT, "svg.fonttype": "none", "svg.hashsalt": "roofcast", "axes.unicode_minus": False}
+    )
+    with style.context("default", after_reset=True), ours:
         yield
 
 
@@ -174,7 +176,7 @@ def _roofs(
 def _beside(text: str, left: float, y: float, taken: Sequence[Box], lines: Sequence[Segment]) -> Box:
     """The freest place along a flat roof, above it or else below, from the right end on."""
     wide, high = width_of(text, NORMAL), NORMAL * 1.15
-    steps = range(int((FRAME.right - 3 - wide - left) // 12) + 1)
+    steps = range(max(1, int((FRAME.right - 3 - wide - left) // 12) + 1))
     boxes = [
         around((FRAME.right - 3 - wide / 2 - 12 * step, middle), wide, high)
         for middle in (y + 3 + high / 2, y - 3 - high / 2)
@@ -288,13 +290,11 @@ def _words(figure: Figure, result: RooflineResult, marks: Sequence[Mark], theme:
 
 def _legend(figure: Figure, marks: Sequence[Mark], theme: Theme) -> None:
     """Shapes of phases and colours of contexts, in a row under the title."""
-    look = {"linestyle": "none", "markersize": MARK, "markeredgewidth": 1.2}
-    phases = dict.fromkeys(mark.row.phase for mark in marks)
-    handles = [Line2D([], [], marker=SHAPES[phase], color=theme.ink, label=phase, **look) for phase in phases]
+    handles = [
+        _shape(phase, SHAPES[phase], theme.ink, theme) for phase in dict.fromkeys(mark.row.phase for mark in marks)
+    ]
     if any(not mark.row.fits for mark in marks):
-        handles.append(
-            Line2D([], [], marker="o", color=theme.ink, markerfacecolor=theme.ground, label="does not fit", **look)
-        )
+        handles.append(_shape("does not fit", SHAPES[DECODE], theme.ground, theme))
     for number, context in enumerate(contexts_of(marks)):
         colour = theme.contexts[number % len(theme.contexts)]
         name = context_name(context)
@@ -312,6 +312,21 @@ def _legend(figure: Figure, marks: Sequence[Mark], theme: Theme) -> None:
         handlelength=1.2,
         handletextpad=0.5,
         columnspacing=1.6,
+    )
+
+
+def _shape(label: str, marker: str, inside: str, theme: Theme) -> Line2D:
+    """An entry of the legend: a shape, and what it means."""
+    return Line2D(
+        [],
+        [],
+        label=label,
+        marker=marker,
+        color=theme.ink,
+        markerfacecolor=inside,
+        markersize=MARK,
+        markeredgewidth=1.2,
+        linestyle="none",
     )
 
 
