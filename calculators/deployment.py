@@ -109,13 +109,13 @@ def reshaped(ready: Ready, spec: ModelSpec) -> Ready:
     deployment = ready.deployment
     check_shards(spec, deployment.shards)
     program = build_program(spec, storage_of(ready.model, deployment.weights), deployment.shards)
-    more = (program.resident - ready.program.resident) * _fullest(spec, deployment.shards)
+    more = (program.resident - ready.program.resident) * fullest_stage(spec, deployment.shards)
     return replace(
         ready, model=replace(ready.model, spec=spec), program=program, weight_bytes=ready.weight_bytes + more
     )
 
 
-def _fullest(spec: ModelSpec, shards: Shards) -> float:
+def fullest_stage(spec: ModelSpec, shards: Shards) -> float:
     """Share of the layers that the longest stage of a pipeline has. [-]"""
     layers = len(spec.layers)
     return -(-layers // shards.pp) / layers
@@ -156,7 +156,7 @@ def _weights(model: Model, deployment: Deployment, program: Program) -> float:
     held = single.resident if whole is None else whole
     once = min(1.0, held / single.resident)
     beside = max(0.0, held - single.resident)
-    return program.resident * once * _fullest(spec, shards) + beside / shards.devices
+    return program.resident * once * fullest_stage(spec, shards) + beside / shards.devices
 
 
 def cache_on_one(ready: Ready, sequences: int, context: int) -> float:

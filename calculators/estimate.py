@@ -111,7 +111,7 @@ class Phase:
     tokens_per_second: float | None
     """Of the whole deployment at the bound; null of what does not fit. [token/s]"""
     terms: list[TermRow]
-    """The step's terms; their least times sum to bound_seconds, but for a pipeline's filling."""
+    """The step's terms; their least times sum to bound_seconds, but for a pipeline, whose stages work at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +193,17 @@ def ready_remarks(ready: Ready, contexts: Sequence[int]) -> Remarks:
             f"{accelerator.id}: {', '.join(recalled)} recalled or derived, not read in a source" if recalled else None,
             *ready.fabric.assumptions,
         ],
-        [_instead(accelerator.id, name, instead[name]) for name in sorted(used) if name in instead],
+        [_several(ready), *(_instead(accelerator.id, name, instead[name]) for name in sorted(used) if name in instead)],
         [_uneven(ready), _encoder(ready), _stages(ready)],
     )
+
+
+def _several(ready: Ready) -> str | None:
+    """Products that software sees as several devices."""
+    accelerator = ready.deployment.accelerator
+    if accelerator.devices == 1:
+        return None
+    return f"{accelerator.id} is {accelerator.devices} devices to software; times are those of all of it, as one"
 
 
 def _instead(device: str, name: str, used: str) -> str:
@@ -216,7 +224,9 @@ def _encoder(ready: Ready) -> str | None:
 
 def _stages(ready: Ready) -> str | None:
     stages = ready.deployment.shards.pp
-    return f"terms are of one micro-batch through all {stages} stages of the pipeline" if stages > 1 else None
+    if stages == 1:
+        return None
+    return f"terms are of all {stages} stages; of prefill all pieces, which follow one another from stage to stage, of decode one part of the batch"
 
 
 def _phase(ready: Ready, point: Point) -> Phase:

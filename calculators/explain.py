@@ -67,6 +67,7 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
         ),
         ("roofcast.modelspec.ops", "dense_op"),
     ),
+    "cross.kv": ("roofcast.modelspec.ops", "cross_op"),
     **dict.fromkeys(("moe.gate_up", "moe.down"), ("roofcast.modelspec.ops", "experts_op")),
     "attn.prefill": ("roofcast.modelspec.ops", "prefilled"),
     "attn.decode": ("roofcast.modelspec.ops", "decoded"),

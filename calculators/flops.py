@@ -14,6 +14,7 @@ def linear_flops_per_token(spec: ModelSpec) -> float:
     """FLOP a token of everything but attention scores: 2 N, N the active parameters without embeddings. [FLOP/token]
 
     Weights of looped layers count once for every pass, those of blocks that recur once for every layer where they work.
+    Layers that attend to images and have none are passed by; keys and values of an encoder's tokens are no token's own.
 
     Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1.
 
@@ -22,7 +23,15 @@ def linear_flops_per_token(spec: ModelSpec) -> float:
     ...     "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}))
     13959176192
     """
-    return 2 * (spec.non_embedding_parameters + spec.repeated_parameters + spec.borrowed_parameters)
+    return 2 * (spec.non_embedding_parameters + spec.repeated_parameters + spec.borrowed_parameters - _idle(spec))
+
+
+def _idle(spec: ModelSpec) -> int:
+    """Parameters that no token of the sequence passes. [parameter]"""
+    counts = spec.layer_counts.items()
+    skipped = sum(n * layer.active_parameters(spec.hidden) for layer, n in counts if layer.skipped)
+    once = (n * matrix.elements for layer, n in counts if not layer.skipped for matrix in layer.once(spec.hidden))
+    return skipped + sum(once)
 
 
 def attention_flops(spec: ModelSpec, tokens: float) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.deployment import cache_on_one
+from roofcast.calculators.deployment import cache_on_one, fullest_stage
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.step import Estimate, estimate, scaled
 from roofcast.modelspec.step import DECODE, MIXED, PREFILL, chunked_prefill, decode_step, mixed_step, prefill_step
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.step import Step
 
 DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
+PIECES: Final = (1, 2, 4, 8, 16)  # of a stage's share of a prompt, that a pipeline may be given one after the other
 MOST_STEPS: Final = 20_000  # that one prompt is cut into
 
 
@@ -55,8 +56,8 @@ class Point:
 
     Args:
         asked: the question.
-        work: terms on one device: of one micro-batch through all stages of a pipeline, and of all chunks.
-        passes: times that a stage's work follows another's, in full passes. [-]
+        work: terms on one device, of all stages of a pipeline: of all steps of a prefill, of one part of decode.
+        passes: what the whole takes of the time of these, since stages work on several steps at once. [-]
         fits: whether weights and cache of all sequences fit at that context.
         reason: why not; empty where they do.
         tokens: that all sequences together gain. [token]
@@ -88,23 +89,47 @@ class Point:
 def answer_point(ready: Ready, asked: Asked) -> Point:
     """The least time of what is asked, on all devices: the sum over its steps of their bounds. [s]
 
-    TTFT is that of a prompt's steps, TPOT of one decode step. Replicas share the batch; a pipeline of p stages cuts its share into m <= p micro-batches, which follow one another:
-    a decode step takes one pass of one micro-batch, since each stage works on another meanwhile; a prefill m - 1 stages
-    more than a pass.
+    TTFT is that of a prompt's steps, TPOT of one decode step. Replicas share the batch. A pipeline of p stages decodes
+    m <= p parts of its share at once, each a pass of all stages. Its prefill is cut into steps that follow one another
+    from stage to stage: the share s of the slowest stage of all steps, and a pass of one step besides, s sum + (1 - s)
+    step; pieces are as `--max-num-batched-tokens` asks, else those of the least time.
 
     Raises:
-        MalformedModelError: a batch, context or chunk that cannot be.
+        MalformedModelError, UsageError: a batch, context or budget that cannot be.
     """
     shards = ready.deployment.shards
     here = -(-asked.batch // shards.dp)
-    parts = min(here, shards.pp)
-    steps = tuple(STEPS[asked.phase](asked, -(-here // parts)))
-    made = (scaled(estimate(ready, step), times) for step, times in steps)
-    work = Estimate(tuple(term for one in made for term in one.terms))
-    stage = -(-len(ready.model.spec.layers) // shards.pp) / len(ready.model.spec.layers)
-    passes = 1 + (parts - 1) * stage if asked.phase == PREFILL else 1.0
+    if asked.phase == PREFILL and shards.pp > 1:
+        work, passes, step = _piped(ready, asked, here)
+    else:
+        steps = tuple(STEPS[asked.phase](asked, -(-here // min(here, shards.pp))))
+        work, passes, step = _worked(ready, steps), 1.0, steps[0][0]
     reason = shortage(ready, asked)
-    return Point(asked, work, passes, not reason, reason, _gained(asked, steps[0][0], shards.dp))
+    return Point(asked, work, passes, not reason, reason, _gained(asked, step, shards.dp))
+
+
+def _worked(ready: Ready, steps: Iterable[tuple[Step, int]]) -> Estimate:
+    made = (scaled(estimate(ready, step), times) for step, times in steps)
+    return Estimate(tuple(term for one in made for term in one.terms))
+
+
+def _piped(ready: Ready, asked: Asked, here: int) -> tuple[Estimate, float, Step]:
+    """Prompts through a pipeline: their work, the passes it takes in all, and its first step."""
+    stages = ready.deployment.shards.pp
+    share = fullest_stage(ready.model.spec, ready.deployment.shards)
+    tokens = here * (asked.context - asked.hit)
+    pieces = [-(-tokens // (stages * n)) for n in PIECES if tokens > stages * n]
+    budgets = dict.fromkeys([asked.budget] if asked.budget else [*pieces, tokens])
+    best: tuple[float, Estimate, Step] | None = None
+    for budget in budgets:
+        steps = tuple(_prefill(replace(asked, budget=budget), here))
+        work, least = _worked(ready, steps), min(estimate(ready, step).bound for step, _ in steps)
+        seconds = share * work.bound + (1 - share) * least
+        if best is None or seconds < best[0]:
+            best = seconds, work, steps[0][0]
+    assert best is not None  # noqa: S101 - there is at least one budget
+    seconds, work, first = best
+    return work, seconds / work.bound, first
 
 
 def _gained(asked: Asked, step: Step, replicas: int) -> int:

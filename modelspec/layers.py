@@ -50,6 +50,16 @@ class Layer:
         """Kinds of its mixers, joined with &; empty without any."""
         return "&".join(dict.fromkeys(mixer.label for mixer in self.mixers))
 
+    @property
+    def skipped(self) -> bool:
+        """Whether no token passes it: all it does is attend to images, and there are none."""
+        return bool(self.mixers) and all(getattr(mixer, "encoder_tokens", None) == 0 for mixer in self.mixers)
+
+    def once(self, hidden: int) -> tuple[Matrix, ...]:
+        """Matrices that an encoder's tokens pass, once, and the sequence's own never: keys and values of cross attention."""
+        crossing = (mixer for mixer in self.mixers if hasattr(mixer, "encoder_tokens"))
+        return tuple(m for mixer in crossing for m in mixer.matrices(hidden) if m.name.endswith((".k_proj", ".v_proj")))
+
     def parameters(self, hidden: int) -> int:
         """All parameters of the layer. [parameter]"""
         mixing = sum(mixer.parameters(hidden) for mixer in self.mixers)

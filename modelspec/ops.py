@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.op import (
@@ -80,6 +80,7 @@ def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
     ops += [dense_op(part, times, tokens) for part, times in program.dense]
     met = tokens * program.shards.dp if program.shards.ep > 1 else tokens
     ops += [experts_op(part, times, met) for part, times in program.routed]
+    ops += [cross_op(*part, step) for part in program.crossed if _starts(step)]
     for group in step.groups:
         ops += [mixer_op(mixing, group, formats, program.shards.tp) for mixing in program.mixers]
     ops.append(elementwise_op(program, tokens, formats))
@@ -122,6 +123,20 @@ def dense_op(part: Dense, times: float, tokens: int) -> Op:
         format=part.format,
         by="modelspec.ops:dense_op",
     )
+
+
+def cross_op(part: Dense, times: float, tokens: int, step: Step) -> Op:
+    """Keys and values of an encoder's E tokens, made once, as a prompt starts: 2 E P FLOP, P x b bytes of weights. [FLOP]
+
+    Steps that start no prompt have none: decode reads what is kept.
+    """
+    made = dense_op(part, times, tokens * _starts(step))
+    return replace(made, by="modelspec.ops:cross_op")
+
+
+def _starts(step: Step) -> int:
+    """Sequences whose prompt starts in the step."""
+    return sum(group.sequences for group in step.groups if group.phase != DECODE and not group.before)
 
 
 def head_op(part: Dense, positions: int) -> Op:

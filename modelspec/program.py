@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.loose import IN_EXPERTS, beside, gathered, loose, running, tables
 from roofcast.modelspec.matrix import (
     ATTENTION,
     EMBEDDING,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.storage import Storage
 
-NORMS: Final = "norms"
-IN_EXPERTS: Final = ".experts."
 SHARED: Final = "shared_experts"
 # component -> module, by the last part of its name -> the term that matrices are fused into; the last is any other's
 TERMS: Final[dict[str, tuple[dict[str, str], str]]] = {
@@ -125,6 +124,7 @@ class Program:
         blocks: places in the layers where the group's devices must sum their parts.
         routed_blocks: those of them that follow routed experts.
         resident: weights on one device, of all its stages together. [B]
+        crossed: what an encoder's tokens pass once a sequence, in how many layers, and how many tokens these are.
     """
 
     spec: ModelSpec
@@ -140,6 +140,7 @@ class Program:
     blocks: float
     routed_blocks: float
     resident: float
+    crossed: tuple[tuple[Dense, float, int], ...] = ()
 
 
 def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
@@ -152,30 +153,35 @@ def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
     """
     counts: defaultdict[Dense | Routed, float] = defaultdict(float)
     held = 0.0
+    crossed: defaultdict[tuple[Dense, int], float] = defaultdict(float)
     for number, layer, alike in _stored_layers(spec, storage):
         for part in _layer_parts(spec, layer, number, storage, shards):
-            counts[part] += alike * layer.passes
+            counts[part] += alike * layer.passes * (not layer.skipped)
             held += alike * _held(part)
+        for once in _crossing(layer, number, spec.hidden, storage, shards.tp):
+            crossed[once] += alike
+            held += alike * once[0].bytes
     for matrix in spec.other_matrices:
         other = _fused("other", [(matrix, OTHER, None)], None, storage, shards.tp)
         counts[other] += 1
         held += other.bytes
-    head, loose = _head(spec, storage, shards.tp), _loose(spec, storage)
-    loose_bytes = sum(count * size for count, size in loose)
+    head, rest = _head(spec, storage, shards.tp), loose(spec, storage)
+    loose_bytes = sum(count * size for count, size in rest)
     return Program(
         spec=spec,
         shards=shards,
-        dense=tuple((part, n) for part, n in counts.items() if isinstance(part, Dense)),
-        routed=tuple((part, n) for part, n in counts.items() if isinstance(part, Routed)),
+        dense=tuple((part, n) for part, n in counts.items() if isinstance(part, Dense) and n),
+        routed=tuple((part, n) for part, n in counts.items() if isinstance(part, Routed) and n),
         mixers=_mixers(spec, shards.tp),
-        loose=sum(count for count, _ in loose),
+        loose=sum(count for count, _ in rest),
         loose_bytes=loose_bytes,
-        beside=_beside(spec, shards.tp),
-        gathered=_gathered(spec, storage),
+        beside=beside(spec, shards.tp),
+        gathered=gathered(spec, storage),
         head=head,
         blocks=_blocks(spec, routed=False),
         routed_blocks=_blocks(spec, routed=True),
-        resident=held + loose_bytes + _tables(spec, storage, shards.tp) + head.bytes * (not spec.tied),
+        resident=held + loose_bytes + tables(spec, storage, shards.tp) + head.bytes * (not spec.tied),
+        crossed=tuple((part, n, tokens) for (part, tokens), n in crossed.items() if tokens),
     )
 
 
@@ -214,14 +220,25 @@ def _dense_parts(spec: ModelSpec, layer: Layer, number: int, storage: Storage, s
 
 def _working(spec: ModelSpec, layer: Layer) -> Iterator[tuple[Matrix, str, Attention | None]]:
     """Every matrix that all tokens pass, those whose weights count in another layer included."""
+    once = layer.once(spec.hidden)
     for mixer in layer.mixers:
         for matrix in (*mixer.matrices(spec.hidden), *_borrowed(mixer, spec.hidden)):
-            yield matrix, ATTENTION, mixer
+            if matrix not in once:
+                yield matrix, ATTENTION, mixer
     for part in layer.feed_forwards:
         for matrix in (*part.matrices(), *_borrowed(part)):
             if IN_EXPERTS not in f".{matrix.name}" and matrix.elements:
                 yield own_module(matrix, layer), FEED_FORWARD, None
     yield from ((matrix, OTHER, None) for matrix in layer.other_matrices if matrix.elements)
+
+
+def _crossing(layer: Layer, number: int, hidden: int, storage: Storage, tp: int) -> Iterator[tuple[Dense, int]]:
+    """Keys and values of cross attention, and of how many encoder tokens."""
+    once = layer.once(hidden)
+    for mixer in layer.mixers if once else ():
+        matrices = [(matrix, ATTENTION, mixer) for matrix in mixer.matrices(hidden) if matrix in once]
+        if matrices:
+            yield _fused("cross.kv", matrices, number, storage, tp), getattr(mixer, "encoder_tokens", 0) or 0
 
 
 def _borrowed(part: Attention | FeedForward, *hidden: int) -> tuple[Matrix, ...]:
@@ -312,57 +329,9 @@ def _head(spec: ModelSpec, storage: Storage, tp: int) -> Dense:
     return Dense("head", pieces[0].format, elements, stored / tp, spec.hidden, matrix.rows / tp)
 
 
-def _loose(spec: ModelSpec, storage: Storage) -> list[tuple[float, float]]:
-    """Parameters in no matrix, and the bytes of each: norms, biases, convolutions. Every device holds them whole."""
-    parts = [(float(spec.other_norm_parameters), storage.average(NORMS).bytes)]
-    listed = sum(matrix.elements for matrix in spec.other_matrices)
-    parts.append((float(spec.other_parameters - listed), storage.average(OTHER).bytes))
-    for layer, alike in spec.layer_counts.items():
-        times = alike * layer.passes
-        parts.append((float(times * layer.norm_parameters), storage.average(NORMS).bytes))
-        others = layer.other_parameters - sum(matrix.elements for matrix in layer.other_matrices)
-        parts.append((float(times * others), storage.average(OTHER).bytes))
-        for mixer in layer.mixers:
-            rest = mixer.parameters(spec.hidden) - sum(matrix.elements for matrix in mixer.matrices(spec.hidden))
-            parts.append((float(times * rest), storage.average(ATTENTION).bytes))
-        for part in layer.feed_forwards:
-            dense = sum(matrix.elements for matrix in part.matrices() if IN_EXPERTS not in f".{matrix.name}")
-            rest = part.parameters - part.expert_parameters - dense
-            parts.append((float(times * rest), storage.average(FEED_FORWARD).bytes))
-    return parts
-
-
-def _beside(spec: ModelSpec, tp: int) -> float:
-    """Elements that element-wise work moves for a token: 4 h a norm with its residual, and 3 i of an activation."""
-    total = 2.0 * spec.hidden
-    for layer, alike in spec.layer_counts.items():
-        halves = bool(layer.mixers) + bool(layer.feed_forwards)
-        wide = sum(_widths(part) for part in layer.feed_forwards)
-        total += alike * layer.passes * (4 * spec.hidden * halves + wide / tp)
-    return total
-
-
-def _widths(part: FeedForward) -> float:
-    """What an activation function reads and writes: the outputs of all inner matrices, and what is left of them."""
-    inner = [matrix for matrix in part.matrices() if not is_summed(matrix) and "up_proj" in matrix.name]
-    chosen = getattr(part, "top_k", 1)
-    return sum(3.0 * matrix.rows * (chosen if IN_EXPERTS in f".{matrix.name}" else 1) for matrix in inner)
-
-
-def _gathered(spec: ModelSpec, storage: Storage) -> float:
-    """Bytes of the rows that one token looks up, in the embedding and in tables beside it."""
-    each = storage.average(EMBEDDING).bytes
-    positions = spec.hidden * bool(spec.position_parameters)
-    return each * (spec.hidden + positions + sum(table.columns for table in spec.tables))
-
-
-def _tables(spec: ModelSpec, storage: Storage, tp: int) -> float:
-    return spec.components[EMBEDDING] * storage.average(EMBEDDING).bytes / tp
-
-
 def _mixers(spec: ModelSpec, tp: int) -> tuple[Mixing, ...]:
     counts: defaultdict[Attention, float] = defaultdict(float)
-    for layer, alike in spec.layer_counts.items():
+    for layer, alike in running(spec):
         for mixer in layer.mixers:
             counts[mixer] += alike * layer.passes
     return tuple(Mixing(mixer, times, *_carried(mixer, spec.hidden, tp)) for mixer, times in counts.items())
@@ -379,7 +348,7 @@ def _carried(mixer: Attention, hidden: int, tp: int) -> tuple[float, float]:
 def _blocks(spec: ModelSpec, *, routed: bool) -> float:
     """Halves of layers after which devices sum their parts: mixers and dense feed-forwards, or routed ones."""
     total = 0.0
-    for layer, alike in spec.layer_counts.items():
+    for layer, alike in running(spec):
         sparse = any(part.expert_parameters for part in layer.feed_forwards)
         feeds = bool(layer.feed_forwards)
         halves = int(feeds and sparse) if routed else bool(layer.mixers) + int(feeds and not sparse)
