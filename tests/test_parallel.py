@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,12 +11,14 @@ from roofcast.calculators.deployment import Deployment, Ready, cache_on_one, pre
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.parallel import Fabric, Level, exchange_seconds, fabric_of
 from roofcast.calculators.phases import Asked, Point, answer_point
-from roofcast.calculators.roofline import Term
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.op import Exchange, Op
 from roofcast.modelspec.sharding import Shards
 from tests.checkpoints import catalogued
+
+if TYPE_CHECKING:
+    from roofcast.calculators.roofline import Term
 
 BANDWIDTH, NVLINK, NETWORK = 4.8e12, 450e9, 50e9  # B/s, one direction: an H200's, and 400 Gbit/s
 HOP, FAR_HOP = 0.6e-6, 2.7e-6  # s
