@@ -91,7 +91,7 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
         deployment=deployment,
         program=program,
         formats=Formats(deployment.kv, activation_format(spec, deployment.weights)),
-        roofs=roofs_of(deployment.accelerator),
+        roofs=roofs_of(deployment.accelerator, deployment.engine),
         fabric=fabric_of(deployment.accelerator, shards.joined, deployment.network),
         weight_bytes=_weights(model, deployment, program),
         capacity=capacity,

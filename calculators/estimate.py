@@ -207,6 +207,8 @@ def _several(ready: Ready) -> str | None:
 
 
 def _instead(device: str, name: str, used: str) -> str:
+    if used.startswith(name):
+        return f"{device}: {name} is computed as {used}, the quicker kind that the engine's kernels use"
     return f"{device} has no {name} arithmetic: it is computed in {used}, at the peak of that; bytes are as stored"
 
 

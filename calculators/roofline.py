@@ -26,6 +26,9 @@ INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
     "fp32": ("tf32", "bf16", "fp16"),
     "fp64": ("fp64_tensor", "fp32", "bf16"),
 }
+# engine -> format -> the peak that its kernels reach for where a device has it. llama.cpp has cuBLAS multiply F16, and
+# what it widens to F16, with fp16 accumulation (ggml-cuda: CUBLAS_COMPUTE_16F unless forced), twice as quick on GeForce.
+ENGINE_PEAKS: Final[Mapping[str, Mapping[str, str]]] = {"llama.cpp": {"fp16": "fp16_acc16"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Roofs:
         return self.peaks[number_format] / self.bandwidth
 
 
-def roofs_of(accelerator: Accelerator) -> Roofs:
-    """The roofs that an accelerator's facts draw.
+def roofs_of(accelerator: Accelerator, engine: str = "none") -> Roofs:
+    """The roofs that an accelerator's facts draw, and an engine's kernels reach for.
 
     >>> from roofcast.hwdb.lookup import find_accelerator
     >>> turing = roofs_of(find_accelerator("rtx-2080-ti").accelerator)
@@ -61,13 +64,21 @@ def roofs_of(accelerator: Accelerator) -> Roofs:
     ('fp16', 'fp16', 87.3)
     """
     chosen = {name: next((n for n in (name, *rest) if n in accelerator.peaks), None) for name, rest in INSTEAD.items()}
-    known = {name: used for name, used in chosen.items() if used is not None}
+    own = ENGINE_PEAKS.get(engine, {})
+    known = {name: _quicker(accelerator, used, own.get(used)) for name, used in chosen.items() if used is not None}
     return Roofs(
         device=accelerator.id,
         bandwidth=accelerator.bandwidth,
         peaks={name: accelerator.peak(used) for name, used in known.items()},
         instead={name: used for name, used in known.items() if used != name},
     )
+
+
+def _quicker(accelerator: Accelerator, used: str, other: str | None) -> str:
+    """The format of the higher peak of the two."""
+    if other is None or other not in accelerator.peaks:
+        return used
+    return other if accelerator.peak(other) > accelerator.peak(used) else used
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class Question:
         """The least time over the layouts that are possible, on this accelerator or another. [s]"""
         found: list[float] = []
         for shards in self.layouts:
-            deployment = Deployment(accelerator or self.accelerator, self.kv, self.weights, shards)
+            engine = "llama.cpp" if "llama.cpp" in self.row["engine"] else "none"
+            deployment = Deployment(accelerator or self.accelerator, self.kv, self.weights, shards, engine)
             try:
                 found.append(
                     self.least(prepare(self.model, deployment), self.row) * shards.devices / self.row["n_gpus"]

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.measured import MICRO_BATCH, Question, UnaskedError, engine_questions, question
+from roofcast.calculators import phases, roofline
+from tests.measured import Question, UnaskedError, engine_questions, question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from roofcast.hwdb.accelerator import Accelerator
 
 ROWS: Final = 689  # of speed.json at the time of writing, for the line that says what is skipped
 LEAST_ASKED: Final = 590  # of these, and of one H200's
-HALF: Final = "fp16 accumulation: cuBLAS multiplies F16 of llama.cpp on GeForce at its fp16_acc16 peak"
-CHUNKS: Final = "micro-batches of one prompt follow one another through the pipeline's stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,53 +70,32 @@ def asked_fixture() -> Asked:
     return Asked(tuple(questions), tuple(bounds), unasked)
 
 
-# --- what may be faster, and why
-
-
-def in_half(asked: Question) -> float:
-    """The bound at the peak of fp16 accumulation, for F16 weights of llama.cpp on a card that has one. [s]"""
-    row, card = asked.row, asked.accelerator
-    assert (row["engine"], row["weight_quant"], row["regime"]) == ("llama.cpp", "F16", "prefill")
-    peak = card.peaks["fp16_acc16"]
-    return asked.bound(card.model_copy(update={"peaks": {**card.peaks, "fp16": peak, "bf16": peak}}))
-
-
-def in_chunks(asked: Question) -> float:
-    """The bound when m micro-batches follow one another through p stages: (m + p - 1) / (m p) of one after the other. [s]
-
-    Source: Huang et al., GPipe, arXiv:1811.06965, section 2.3.
-    """
-    (shards,) = asked.layouts
-    parts = -(-int(asked.row["input_len"]) // MICRO_BATCH)
-    assert shards.pp > 1
-    assert parts > 1
-    return asked.bound() * (parts + shards.pp - 1) / (parts * shards.pp)
-
-
-EXPLAINED: Final[dict[str, Callable[[Question], float]]] = {HALF: in_half, CHUNKS: in_chunks}
-# row -> why it may be faster; a row that no longer is must leave the table
-FASTER: Final[dict[str, str]] = {
-    "sc0042": HALF,  # RTX 4080, Llama-3-8B, 512 tokens: 1.07 of the fp16 peak, 0.53 of fp16_acc16
-    "sc0100": HALF,  # 6 RTX 3090, Llama-3-70B, 512 tokens, one micro-batch
-    "sc0082": CHUNKS,  # 2 RTX 3090, Llama-3-8B, 4,096 tokens
-    "sc0102": CHUNKS,  # 6 RTX 3090, Llama-3-70B F16
-    "sc0106": CHUNKS,  # 8 RTX 4090, Llama-3-70B Q4_K_M
-    "sc0110": CHUNKS,  # 8 RTX 4090, Llama-3-70B F16
-}
-
-
 def test_nothing_measured_beats_its_bound(asked: Asked) -> None:
-    """Every row took its bound or longer, but for those of the table, and every row of the table is still needed."""
+    """Every row took its bound or longer: no exception is needed."""
     print(f"{len(asked.questions)} rows asked, not asked: {dict(asked.unasked.most_common())}")
-    print(f"faster than the bound: {dict(Counter(FASTER.values()))}")
 
-    assert sorted(asked.beaten) == sorted(FASTER)
+    assert sorted(asked.beaten) == []
 
 
-def test_what_is_faster_is_explained(asked: Asked) -> None:
-    """A row of the table is not faster than the bound that its reason gives."""
-    for name, row in asked.beaten.items():
-        assert EXPLAINED[FASTER[name]](row) <= row.seconds, name
+@pytest.mark.parametrize(
+    ("change", "beaten"),
+    [
+        # llama.cpp's F16 on GeForce: cuBLAS accumulates in fp16, at twice the peak. 1.07 of it on an RTX 4080, and 6 RTX 3090
+        ("engine", ["sc0042", "sc0100"]),
+        # 4,096 tokens through the stages of a pipeline, one after the other in one piece
+        ("pieces", ["sc0042", "sc0082", "sc0100", "sc0102", "sc0106", "sc0110"]),
+    ],
+)
+def test_what_the_bound_needs_is_needed(
+    asked: Asked, change: str, beaten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without fp16 accumulation, and without pieces of a prompt that follow one another, these rows would be too quick."""
+    monkeypatch.setattr(roofline, "ENGINE_PEAKS", {})
+    if change == "pieces":
+        monkeypatch.setattr(phases, "fullest_stage", lambda *_: 1.0)
+    wanted = [one for one in asked.questions if one.row["regime"] == "prefill" and one.row["engine"] == "llama.cpp"]
+
+    assert [one.row["id"] for one in wanted if one.seconds < one.bound()] == beaten
 
 
 def test_most_rows_are_asked(asked: Asked) -> None:
