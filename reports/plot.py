@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 DPI: Final = 150
 FONT: Final = "DejaVu Sans"  # comes with matplotlib
+NEVER: Final = 1000  # points and lines that a name rather covers than another name
 ROW: Final = 7  # entries of the legend in one row
 LONGEST: Final = 68  # characters of a title
 SHAPES: Final = {PREFILL: "s", DECODE: "o", MIXED: "D"}
@@ -165,7 +166,7 @@ def _roofs(
         axes.plot([ridge], [peak], marker="|", markersize=9, color=theme.ink, zorder=3)
         text = f"{name} {show_si(peak, 'FLOP/s', 3)}"
         left = plane.spot(top, peak)[0] + 4
-        box = _beside(text, left, plane.spot(ridge, peak)[1], [*near[0], *named], near[1])
+        box = _beside(text, (left, plane.spot(ridge, peak)[1]), near, named)
         _text(axes, text, box.middle, theme.ink, NORMAL)
         named.append(box)
     for peak, ridge, _ in reversed(heights):
@@ -173,9 +174,9 @@ def _roofs(
     return named
 
 
-def _beside(text: str, left: float, y: float, taken: Sequence[Box], lines: Sequence[Segment]) -> Box:
+def _beside(text: str, start: Spot, near: tuple[list[Box], list[Segment]], named: Sequence[Box]) -> Box:
     """The freest place along a flat roof, above it or else below, from the right end on."""
-    wide, high = width_of(text, NORMAL), NORMAL * 1.15
+    (left, y), wide, high = start, width_of(text, NORMAL), NORMAL * 1.15
     steps = range(max(1, int((FRAME.right - 3 - wide - left) // 12) + 1))
     boxes = [
         around((FRAME.right - 3 - wide / 2 - 12 * step, middle), wide, high)
@@ -185,7 +186,8 @@ def _beside(text: str, left: float, y: float, taken: Sequence[Box], lines: Seque
 
     def crowd(box: Box) -> int:
         wider = around(box.middle, wide + 12, high + 5)
-        return sum(wider.meets(other) for other in taken) + sum(wider.crossed_by(line) for line in lines)
+        points, lines = sum(map(wider.meets, near[0])), sum(map(wider.crossed_by, near[1]))
+        return NEVER * sum(map(box.meets, named)) + points + lines
 
     return min(boxes, key=crowd)
 
