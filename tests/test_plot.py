@@ -155,7 +155,7 @@ def test_points_of_a_line_are_joined_in_the_order_of_batches() -> None:
 def test_nothing_is_written_on_anything(name: str) -> None:
     """Labels, roof names and ridge names do not meet on the page, measured as they are drawn, and stay inside it."""
     figure = roofline_chart(RESULTS[name])
-    FigureCanvasAgg(figure).draw()
+    FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call, unused-ignore]
     [axes] = figure.axes
     boxes = [
         (text.get_text(), Text.get_window_extent(text)) for text in axes.texts if text.get_rotation() in {0.0, 90.0}
@@ -174,7 +174,7 @@ def test_nothing_is_written_on_anything(name: str) -> None:
 def test_words_stay_on_the_page(name: str) -> None:
     """Titles, captions and legends are not cut off, long names included."""
     figure = roofline_chart(RESULTS[name])
-    FigureCanvasAgg(figure).draw()
+    FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call, unused-ignore]
 
     for box in (
         *(text.get_window_extent() for text in figure.texts),
