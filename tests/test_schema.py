@@ -25,6 +25,16 @@ COMMANDS = [
     pytest.param(("model", "gpt2"), id="model-small"),
     pytest.param(("gpus",), id="gpus"),
     pytest.param(("gpus", "h100"), id="gpus-one"),
+    pytest.param(("gpus", "h100", "2080ti", "--model", "llama-3.1-8b"), id="gpus-model"),
+    pytest.param(("estimate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="estimate"),
+    pytest.param(("estimate", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--phase", "mixed"), id="estimate-mixed"),
+    pytest.param(
+        ("estimate", "qwen3.6-27b", "--gpu", "h200", "--pp", "2", "--prefix-hit", "50%"), id="estimate-hybrid"
+    ),
+    pytest.param(("roofline", "qwen2.5-1.5b", "--gpu", "2080ti", "--context", "32k"), id="roofline"),
+    pytest.param(("roofline", "falcon-mamba-7b", "--gpu", "h100"), id="roofline-no-attention"),
+    pytest.param(("levers", "llama-3.1-8b", "--gpu", "h100-sxm"), id="levers"),
+    pytest.param(("levers", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--context", "32k"), id="levers-shared"),
     pytest.param(("fit", "llama-3.1-8b", "--gpu", "h100-sxm"), id="fit"),
     pytest.param(("fit", "llama-3.1-405b", "--gpu", "h100-sxm"), id="fit-not"),
     pytest.param(("fit", "qwen3.6-27b", "--gpu", "h100-sxm", "--weights", "fp8"), id="fit-hybrid"),
@@ -71,7 +81,8 @@ def test_schemas_are_schemas(command: str) -> None:
 def test_a_missing_key_does_not_validate(command: str) -> None:
     """The schema insists on every key of the envelope, and on no other."""
     validator = Draft202012Validator(json_schema(command))
-    arguments = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",), "fit": ("gpt2", "--gpu", "h100-sxm")}
+    arguments = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
+    arguments |= dict.fromkeys(("fit", "estimate", "roofline", "levers"), ("gpt2", "--gpu", "h100-sxm"))
     good = answer(command, *arguments[command])
 
     assert validator.is_valid(good)
