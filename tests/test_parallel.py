@@ -227,12 +227,22 @@ def test_stages_decode_a_quarter_of_the_batch_each() -> None:
 
 
 def test_stages_fill_in_prefill() -> None:
-    """One prompt takes a full pass; four on 4 stages of 8 layers three stages more: 1 + 3/4 passes."""
+    """A whole prompt a step: one takes a full pass; four on 4 stages of 8 layers three stages more, 1 + 3/4 passes."""
     made, alone = ready("llama-3.1-8b", pp=4), answer_point(ready("llama-3.1-8b"), Asked("prefill", 1, 2048))
     one_pass = alone.bound + 3 * (HOP + 2048 * 4096 * 2 / NVLINK)  # type: ignore[operator]
+    times = [answer_point(made, Asked("prefill", batch, 2048, budget=2048)).bound for batch in (1, 4)]
 
-    assert answer_point(made, Asked("prefill", 1, 2048)).bound == pytest.approx(one_pass, rel=1e-12)
-    assert answer_point(made, Asked("prefill", 4, 2048)).bound == pytest.approx(1.75 * one_pass, rel=1e-12)
+    assert times == [pytest.approx(passes * one_pass, rel=1e-12) for passes in (1, 1.75)]
+
+
+def test_stages_take_a_prompt_in_pieces() -> None:
+    """Without a budget a long prompt is cut so that stages overlap: less than a pass, more than a quarter of one."""
+    made, alone = ready("llama-3.1-8b", pp=4), answer_point(ready("llama-3.1-8b"), Asked("prefill", 1, 32768))
+    point = answer_point(made, Asked("prefill", 1, 32768))
+
+    assert alone.bound / 4 < point.bound < 0.35 * alone.bound  # type: ignore[operator]
+    assert point.work.flops == pytest.approx(alone.work.flops, rel=1e-9)
+    assert point.work.weight_bytes > alone.work.weight_bytes  # once a piece
 
 
 def test_stages_of_eight_send_over_the_network() -> None:
