@@ -182,10 +182,10 @@ def shortage(ready: Ready, asked: Asked) -> str:
     cache = cache_on_one(ready, asked.batch, asked.context)
     if ready.weight_bytes + cache <= ready.capacity:
         return ""
-    on = " of each GPU" if ready.deployment.shards.devices > 1 else ""
+    where = "each GPU" if ready.deployment.shards.devices > 1 else "the GPU"
     return (
-        f"weights take {ready.weight_bytes / 1e9:.1f} GB and the cache of {asked.batch:,} x {asked.context:,} tokens "
-        f"{cache / 1e9:.1f} GB{on}, which has {ready.capacity / 1e9:.1f} GB"
+        f"{where} offers {ready.capacity / 1e9:.1f} GB; weights take {ready.weight_bytes / 1e9:.1f} GB and the cache of "
+        f"{asked.batch:,} x {asked.context:,} tokens {cache / 1e9:.1f} GB"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import whole
 from roofcast.calculators.estimate import Layout, layout_of, provenance_of, ready_remarks
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Asked, Point
 
+COMPARED: Final = ("bf16", "fp16", "fp8", "int8", "fp4")  # formats whose roofs are shown, used or not
+
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """One roof of the device: a format that the model multiplies in."""
+    """One roof of the device: a format to multiply in."""
 
     format: str
     """Format of weights, or of attention."""
@@ -30,6 +32,8 @@ class Roof:
     """Dense peak of that. [FLOP/s]"""
     ridge: float
     """Peak over bandwidth: below it memory is the limit. [FLOP/B]"""
+    used: bool = True
+    """Whether the steps asked multiply in it; the device's other formats are there to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class RooflineResult:
     bandwidth_bytes_per_second: float
     """Memory bandwidth of one. [B/s]"""
     roofs: list[Roof]
-    """The formats that the model multiplies in, the highest peak first."""
+    """The formats that the model multiplies in, and the device's other ones; the highest peak first."""
     rows: list[RooflineRow]
     """A row a phase, context and batch."""
     provenance: dict[str, str]
@@ -118,7 +122,15 @@ def _roofs(ready: Ready, points: Sequence[Point]) -> list[Roof]:
         roofs.instead.get(name, name): Roof(name, roofs.instead.get(name, name), roofs.peaks[name], roofs.ridge(name))
         for name in used
     }
-    return sorted(made.values(), key=lambda roof: -roof.peak_flops_per_second)
+    return sorted((*made.values(), *_others(ready, list(made.values()))), key=lambda roof: -roof.peak_flops_per_second)
+
+
+def _others(ready: Ready, used: Sequence[Roof]) -> list[Roof]:
+    """Roofs of other heights that the device has for models in other formats."""
+    accelerator = ready.deployment.accelerator
+    heights = {roof.peak_flops_per_second for roof in used}
+    own = (name for name in COMPARED if name in accelerator.peaks and accelerator.peak(name) not in heights)
+    return [Roof(n, n, accelerator.peak(n), accelerator.peak(n) / accelerator.bandwidth, used=False) for n in own]
 
 
 def _row(point: Point) -> RooflineRow:

@@ -64,7 +64,7 @@ def height_of(result: RooflineResult, row: RooflineRow) -> float:
     """Rate at the bound; of what does not fit, the lowest roof at its intensity."""
     if row.flops_per_second is not None:
         return row.flops_per_second
-    lowest = min(roof.peak_flops_per_second for roof in result.roofs)
+    lowest = min(roof.peak_flops_per_second for roof in result.roofs if roof.used)
     return min(lowest, row.intensity * result.bandwidth_bytes_per_second)
 
 
@@ -84,8 +84,25 @@ def plane_of(result: RooflineResult, marks: Sequence[Mark]) -> Plane:
     return Plane((least, most), (lowest, max(peaks) * 5))
 
 
-def heights_of(result: RooflineResult) -> list[tuple[float, float, str]]:
-    """Peak, ridge and name of every roof; formats of the same height share one."""
+@dataclass(frozen=True, slots=True)
+class Height:
+    """A flat roof.
+
+    Args:
+        peak: its height. [FLOP/s]
+        ridge: where it begins. [FLOP/B]
+        name: of the formats that have it.
+        used: whether the model multiplies in any of them.
+    """
+
+    peak: float
+    ridge: float
+    name: str
+    used: bool
+
+
+def heights_of(result: RooflineResult) -> list[Height]:
+    """Every flat roof, the highest first; formats of the same height share one."""
     roofs = sorted(result.roofs, key=lambda roof: -roof.peak_flops_per_second)
     heights = []
     for peak, same in groupby(roofs, key=lambda roof: roof.peak_flops_per_second):
@@ -94,7 +111,8 @@ def heights_of(result: RooflineResult) -> list[tuple[float, float, str]]:
             roof.format if roof.format == roof.computed_in else f"{roof.format} as {roof.computed_in}"
             for roof in together
         )
-        heights.append((peak, together[0].ridge, ", ".join(names)))
+        used = any(roof.used for roof in together)
+        heights.append(Height(peak, together[0].ridge, ", ".join(names), used))
     return heights
 
 
@@ -102,11 +120,12 @@ def roof_lines(result: RooflineResult, plane: Plane) -> list[Segment]:
     """Slope, roofs and ridges, for labels to stay clear of."""
     bandwidth = result.bandwidth_bytes_per_second
     heights = heights_of(result)
-    top = max(ridge for _, ridge, _ in heights)
+    top = max(height.ridge for height in heights)
     lines = [(plane.spot(plane.x[0], plane.x[0] * bandwidth), plane.spot(top, top * bandwidth))]
-    for peak, ridge, _ in heights:
-        lines.append((plane.spot(ridge, peak), plane.spot(plane.x[1], peak)))
-        lines.append((plane.spot(ridge, plane.y[0]), plane.spot(ridge, peak)))
+    for height in heights:
+        corner = plane.spot(height.ridge, height.peak)
+        lines.append((corner, plane.spot(plane.x[1], height.peak)))
+        lines.append((plane.spot(height.ridge, plane.y[0]), corner))
     return lines
 
 

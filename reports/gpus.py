@@ -33,7 +33,7 @@ RATIO_NOTE: Final = (
 def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
     """An overview, or a page each where few were asked by name."""
     asked = bool(inputs["names"]) or bool(inputs["local"])
-    pages = asked and len(result.gpus) <= PAGES
+    pages = asked and len(result.gpus) <= PAGES and not _points(result)
     tables = tuple(t for gpu in result.gpus for t in _page(gpu)) if pages else (_overview(result),)
     tables += _against(result, inputs)
     return Document(

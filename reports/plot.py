@@ -157,20 +157,25 @@ def _roofs(
     """Draws the slope, the flat roofs and the ridges; gives the boxes of their names."""
     bandwidth = result.bandwidth_bytes_per_second
     heights = heights_of(result)
-    top = max(ridge for _, ridge, _ in heights)
-    axes.plot([plane.x[0], top], [plane.x[0] * bandwidth, top * bandwidth], color=theme.ink, linewidth=1.6, zorder=2)
+    top = max(height.ridge for height in heights)
+    reached = max((height.ridge for height in heights if height.used), default=top)
+    for end, colour, width in ((top, theme.faint, 0.9), (reached, theme.ink, 1.6)):
+        axes.plot([plane.x[0], end], [plane.x[0] * bandwidth, end * bandwidth], color=colour, linewidth=width, zorder=2)
     named: list[Box] = []
-    for number, (peak, ridge, name) in enumerate(heights):
-        axes.plot([ridge, plane.x[1]], [peak, peak], color=theme.ink, linewidth=1.1 if number else 1.6, zorder=2)
+    for height in heights:
+        peak, ridge, ink = height.peak, height.ridge, theme.ink if height.used else theme.faint
+        line = "-" if height.used else (0, (6, 3))
+        axes.plot([ridge, plane.x[1]], [peak, peak], color=ink, linewidth=1.4, linestyle=line, zorder=2)
         axes.plot([ridge, ridge], [plane.y[0], peak], color=theme.faint, linewidth=0.8, linestyle=(0, (2, 3)), zorder=1)
-        axes.plot([ridge], [peak], marker="|", markersize=9, color=theme.ink, zorder=3)
-        text = f"{name} {show_si(peak, 'FLOP/s', 3)}"
+        axes.plot([ridge], [peak], marker="|", markersize=9, color=ink, zorder=3)
+        text = f"{height.name} {show_si(peak, 'FLOP/s', 3)}"
         left = plane.spot(top, peak)[0] + 4
         box = _beside(text, (left, plane.spot(ridge, peak)[1]), near, named)
-        _text(axes, text, box.middle, theme.ink, NORMAL)
+        _text(axes, text, box.middle, ink, NORMAL)
         named.append(box)
-    for peak, ridge, _ in reversed(heights):
-        named.append(_ridge(axes, f"ridge {figures(ridge)} FLOP/B", plane.spot(ridge, peak)[0], named, theme))
+    for height in reversed(heights):
+        at = plane.spot(height.ridge, height.peak)[0]
+        named.append(_ridge(axes, f"ridge {figures(height.ridge)} FLOP/B", at, named, theme))
     return named
 
 
@@ -276,15 +281,17 @@ def _words(figure: Figure, result: RooflineResult, marks: Sequence[Mark], theme:
     left = FRAME.left / WIDTH / POINT
     devices = f" on {on_devices(result.gpu, result.layout)}"
     title = _cut(_known(result.model), LONGEST - len(devices)) + devices
-    formats = ", ".join(name for _, _, name in heights_of(result))
+    used = [height for height in heights_of(result) if height.used]
+    formats = ", ".join(height.name for height in used)
     facts = [f"arithmetic in {formats}", f"memory {show_si(result.bandwidth_bytes_per_second, 'B/s')}"]
     facts += [layout_words(result.layout)] if result.layout.gpus > 1 else []
     figure.text(left, 0.952, title, fontsize=12, weight="bold", color=theme.ink, va="center", parse_math=False)
     figure.text(left, 0.912, "; ".join(facts), fontsize=NORMAL, color=theme.ink, va="center", parse_math=False)
-    roof = "roof" if len(heights_of(result)) == 1 else "lowest roof"
+    roof = "roof" if len(used) == 1 else "lowest roof"
     hollow = f" Hollow: does not fit, drawn on the {roof}." if any(not mark.row.fits for mark in marks) else ""
+    dashed = " Dashed: the device's other formats." if len(used) < len(heights_of(result)) else ""
     caption = (
-        "FLOP/byte counts weights and KV cache alone, each moved once. Labels: context and batch (b).\n"
+        f"FLOP/byte counts weights and KV cache alone, each moved once. Labels: context and batch (b).{dashed}\n"
         f"A step's least time sums each operation's own limit, so that a point may stay below the roof.{hollow}"
     )
     figure.text(left, 0.048, caption, fontsize=SMALL, color=theme.ink, va="center", parse_math=False, linespacing=1.4)

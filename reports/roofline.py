@@ -70,11 +70,12 @@ def _roofs(result: RooflineResult) -> Table:
             roof.computed_in,
             figures(roof.peak_flops_per_second / 1e12),
             figures(roof.ridge),
+            "yes" if roof.used else "no",
         )
         for roof in result.roofs
     ]
     title = f"roofs over {show_si(result.bandwidth_bytes_per_second, 'B/s')} of memory bandwidth"
-    return table(("format", "computed in", "TFLOP/s", "ridge\nFLOP/B"), rows, title=title, left=(0, 1))
+    return table(("format", "computed in", "TFLOP/s", "ridge\nFLOP/B", "used"), rows, title=title, left=(0, 1, 4))
 
 
 def _rows(phase: str, rows: Sequence[RooflineRow]) -> Table:

@@ -221,11 +221,11 @@ def test_roofline_has_both_conventions() -> None:
 
 
 def test_roofs_have_their_ridges() -> None:
-    """A row a format, with the format that it is computed in."""
-    turing = replace(BF16, computed_in="fp16")
+    """A row a format, with the format that it is computed in, and whether the steps asked multiply in it."""
+    turing = replace(BF16, computed_in="fp16", used=False)
     table = titled(roofline_document(roofline(row(), roofs=(FP8, turing)), INPUTS, NOTHING), "roofs over 1 TB/s")
 
-    assert table.rows == (("fp8", "fp8", "200", "200"), ("bf16", "fp16", "100", "100"))
+    assert table.rows == (("fp8", "fp8", "200", "200", "yes"), ("bf16", "fp16", "100", "100", "no"))
 
 
 def test_levers_stand_beside_the_base() -> None:
