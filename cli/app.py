@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from roofcast.cli.errors import BAD_INPUT, INTERRUPTED, OK, UNDETERMINED, complain, exit_code, show_traceback
-from roofcast.cli.estimate import estimate
-from roofcast.cli.fit import fit
-from roofcast.cli.gpus import gpus
-from roofcast.cli.kv import kv
-from roofcast.cli.levers import levers
-from roofcast.cli.model import model
-from roofcast.cli.roofline import roofline
-from roofcast.cli.schema import schema
 from roofcast.cli.session import silence
 
-app = typer.Typer(
-    name="roofcast",
-    help="Roofline and capacity planner for LLM inference.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    no_args_is_help=False,
-)
-for command in (kv, model, gpus, fit, roofline, estimate, levers, schema):
-    app.command()(command)
+# in the order of --help; a command's function has the name of its module
+COMMANDS: Final = ("kv", "model", "gpus", "fit", "roofline", "estimate", "levers", "schema")
+
+
+def application(asked: str | None) -> typer.Typer:
+    """The application with the command that is asked for, or with all of them where it is none: each takes its time."""
+    app = typer.Typer(
+        name="roofcast",
+        help="Roofline and capacity planner for LLM inference.",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        no_args_is_help=False,
+    )
+    app.callback(invoke_without_command=True)(root)
+    for name in (asked,) if asked in COMMANDS else COMMANDS:
+        app.command(name)(getattr(import_module(f"roofcast.cli.{name}"), name))
+    return app
+
 
 # typer ships click or depends on it, by version; its own BadParameter leads to the base of all usage errors
 _ClickError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -42,7 +44,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     version: Annotated[
@@ -64,7 +65,7 @@ def main() -> NoReturn:
 
 def _run() -> int:
     try:
-        return app(standalone_mode=False) or OK
+        return application(next(iter(sys.argv[1:]), None))(standalone_mode=False) or OK
     except typer.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort):

@@ -77,7 +77,7 @@ def gpus(
             "notes": [note for note in notes if note],
         }
         said = remarks(assumptions=_recalled(found) if strict else (), warnings=[*warnings, *doubts], notes=notes)
-        works = []
+        works: list[Work] = []
         if model is not None:
             lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
             works, asked, of_model = _works(model, lookup, found[0], Points(batch, context or "4k"), (weights, kv))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.storage import Storage
 
+    Fusing = tuple[Matrix, str, Attention | None]  # a matrix, its component, and of whose attention it is
+
 SHARED: Final = "shared_experts"
 # component -> module, by the last part of its name -> the term that matrices are fused into; the last is any other's
 TERMS: Final[dict[str, tuple[dict[str, str], str]]] = {
@@ -207,7 +209,7 @@ def _stored_layers(spec: ModelSpec, storage: Storage) -> Iterator[tuple[int, Lay
 
 def _dense_parts(spec: ModelSpec, layer: Layer, number: int, storage: Storage, shards: Shards) -> Iterator[Dense]:
     """The matrices of a layer that every token passes, fused by term and format."""
-    fused: dict[str, list[tuple[Matrix, str, Attention | None]]] = defaultdict(list)
+    fused: dict[str, list[Fusing]] = defaultdict(list)
     for matrix, component, mixer in _working(spec, layer):
         known, other = TERMS[component]
         last = matrix.name.rpartition(".")[2]
@@ -218,7 +220,7 @@ def _dense_parts(spec: ModelSpec, layer: Layer, number: int, storage: Storage, s
             yield _fused(name, part, number, storage, shards.tp)
 
 
-def _working(spec: ModelSpec, layer: Layer) -> Iterator[tuple[Matrix, str, Attention | None]]:
+def _working(spec: ModelSpec, layer: Layer) -> Iterator[Fusing]:
     """Every matrix that all tokens pass, those whose weights count in another layer included."""
     once = layer.once(spec.hidden)
     for mixer in layer.mixers:
@@ -236,7 +238,7 @@ def _crossing(layer: Layer, number: int, hidden: int, storage: Storage, tp: int)
     """Keys and values of cross attention, and of how many encoder tokens."""
     once = layer.once(hidden)
     for mixer in layer.mixers if once else ():
-        matrices = [(matrix, ATTENTION, mixer) for matrix in mixer.matrices(hidden) if matrix in once]
+        matrices: list[Fusing] = [(matrix, ATTENTION, mixer) for matrix in mixer.matrices(hidden) if matrix in once]
         if matrices:
             yield _fused("cross.kv", matrices, number, storage, tp), getattr(mixer, "encoder_tokens", 0) or 0
 
@@ -247,11 +249,9 @@ def _borrowed(part: Attention | FeedForward, *hidden: int) -> tuple[Matrix, ...]
     return made
 
 
-def _by_format(
-    matrices: Iterable[tuple[Matrix, str, Attention | None]], number: int, storage: Storage
-) -> list[list[tuple[Matrix, str, Attention | None]]]:
+def _by_format(matrices: Iterable[Fusing], number: int, storage: Storage) -> list[list[Fusing]]:
     """The matrices apart by the format that they multiply in."""
-    groups: defaultdict[str, list[tuple[Matrix, str, Attention | None]]] = defaultdict(list)
+    groups: defaultdict[str, list[Fusing]] = defaultdict(list)
     for matrix, component, mixer in matrices:
         groups[storage.pieces(Placed(component, number, matrix))[0].format].append((matrix, component, mixer))
     return list(groups.values())
@@ -259,7 +259,7 @@ def _by_format(
 
 def _fused(
     name: str,
-    matrices: list[tuple[Matrix, str, Attention | None]],
+    matrices: list[Fusing],
     number: int | None,
     storage: Storage,
     tp: int,

@@ -81,7 +81,7 @@ def test_schemas_are_schemas(command: str) -> None:
 def test_a_missing_key_does_not_validate(command: str) -> None:
     """The schema insists on every key of the envelope, and on no other."""
     validator = Draft202012Validator(json_schema(command))
-    arguments = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
+    arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
     arguments |= dict.fromkeys(("fit", "estimate", "roofline", "levers"), ("gpt2", "--gpu", "h100-sxm"))
     good = answer(command, *arguments[command])
 
