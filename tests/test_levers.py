@@ -80,7 +80,9 @@ def test_a_row_is_the_base_with_one_thing_changed(change: str) -> None:
     """Times, weights and sequences are those of the changed deployment, prepared on its own."""
     lever, make, batch = ALONE[change]
     row, made = of_llama()[change], make()
-    decode, prompt = (answer_point(made, asked) for asked in (Asked("decode", batch, CONTEXT), Asked("prefill", 1, PROMPT)))
+    decode, prompt = (
+        answer_point(made, asked) for asked in (Asked("decode", batch, CONTEXT), Asked("prefill", 1, PROMPT))
+    )
 
     assert (row.lever, row.fits, row.reason) == (lever, True, None)
     assert (row.tpot_seconds, row.tokens_per_second) == (decode.bound, decode.rate)

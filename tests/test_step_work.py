@@ -9,7 +9,7 @@ import pytest
 
 from roofcast.calculators.deployment import Deployment, Ready, prepare
 from roofcast.calculators.flops import crossover_tokens
-from roofcast.calculators.phases import Asked, Point, answer_point
+from roofcast.calculators.phases import Asked, Point, answer_point, most_sequences
 from roofcast.calculators.step import Estimate, estimate
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
@@ -298,3 +298,45 @@ def test_drafted_tokens_read_the_cache_once() -> None:
         flops, size, _ = term(estimate(made, step), "attn.decode")
         assert size == 3 * 1024 * a_token
         assert flops == 3 * (1021 + 1022 + 1023 + 1024) * heads
+
+
+# --- steps of both kinds, chunks, and what fits
+
+
+def test_a_chunk_rides_with_decoding_sequences() -> None:
+    """64 sequences at 1,024 leave 448 of 512 tokens to the end of a prompt of 1,024: weights are read once for all."""
+    work = answer_point(ready("llama-3.1-8b"), Asked("mixed", 64, 1024, budget=512)).work
+    decoding, chunk = 64 * 32 * 4 * 1024 * 4096, 2 * 32 * (1024**2 - 576**2) * 4096
+
+    assert work.flops == 2 * 512 * (LLAMA + LLAMA_NORMS) + 2 * 65 * LLAMA_HEAD + decoding + chunk
+    assert work.weight_bytes == BF16 * (LLAMA + LLAMA_NORMS + LLAMA_HEAD + 512 * 4096)
+    assert work.state_bytes == 65 * 1024 * 131072  # of the chunk, 576 tokens are read and 448 written
+    assert (term(work, "attn.decode")[0], term(work, "attn.prefill")[0]) == (decoding, chunk)
+
+
+def test_chunks_read_weights_again_and_what_was_before() -> None:
+    """5,000 tokens in chunks of 2,048: the FLOP of all at once, matrices three times, 2,048 and 4,096 tokens read."""
+    whole, cut = (prefill(ready("llama-3.1-8b"), 5000, **more).work for more in ({}, {"budget": 2048}))
+
+    assert cut.flops == pytest.approx(whole.flops, rel=1e-12)
+    assert cut.weight_bytes == BF16 * (3 * (LLAMA + LLAMA_NORMS) + LLAMA_HEAD + 5000 * 4096)
+    assert cut.state_bytes == (5000 + 2048 + 4096) * 131072
+
+
+def test_a_prefix_that_is_cached_is_read() -> None:
+    """6,144 of 8,192 tokens: 2,048 pass the matrices, and their scores see all before them."""
+    work = prefill(ready("llama-3.1-8b"), 8192, cached=0.75).work
+
+    assert term(work, "ffn.down")[0] == 2 * 2048 * 32 * 4096 * 14336
+    assert term(work, "attn.prefill")[0] == 2 * 32 * (8192**2 - 6144**2) * 4096
+    assert work.state_bytes == 8192 * 131072
+
+
+def test_fits_is_told_by_the_memory_that_the_device_offers() -> None:
+    """A 2080 Ti sold with 11 GB shows 11,019 MiB: beside 3.09 GB 288 sequences of 1,024, and no 289th."""
+    made = ready("qwen2.5-1.5b", "rtx-2080-ti", "fp16", "fp16")
+    most = (11019 * 2**20 - 2 * QWEN) // (1024 * QWEN_KV)
+
+    assert (made.capacity, made.capacity_from, most) == (11019 * 2**20, "visible", 288)
+    assert (decode(made, 288, 1024).fits, decode(made, 289, 1024).fits) == (True, False)
+    assert most_sequences(made, 1024) == most
