@@ -109,10 +109,18 @@ def reshaped(ready: Ready, spec: ModelSpec) -> Ready:
     deployment = ready.deployment
     check_shards(spec, deployment.shards)
     program = build_program(spec, storage_of(ready.model, deployment.weights), deployment.shards)
-    more = (program.resident - ready.program.resident) * fullest_stage(spec, deployment.shards)
-    return replace(
-        ready, model=replace(ready.model, spec=spec), program=program, weight_bytes=ready.weight_bytes + more
-    )
+    more = on_fullest(program) - on_fullest(ready.program)
+    model, kept = replace(ready.model, spec=spec), tuple(spec.kept.items())
+    return replace(ready, model=model, program=program, weight_bytes=ready.weight_bytes + more, kept=kept)
+
+
+def on_fullest(program: Program) -> float:
+    """Weights of the program on its fullest device: a stage's layers, and on its end the embedding or the head. [B]"""
+    stages, end = program.shards.pp, max(program.tables, program.head.bytes)
+    if stages == 1:
+        return program.resident
+    layers = program.resident - program.tables - program.head.bytes * (not program.spec.tied)
+    return layers * fullest_stage(program.spec, program.shards) + end
 
 
 def fullest_stage(spec: ModelSpec, shards: Shards) -> float:
@@ -156,14 +164,14 @@ def _weights(model: Model, deployment: Deployment, program: Program) -> float:
     held = single.resident if whole is None else whole
     once = min(1.0, held / single.resident)
     beside = max(0.0, held - single.resident)
-    return program.resident * once * fullest_stage(spec, shards) + beside / shards.devices
+    return on_fullest(program) * once + beside / shards.devices
 
 
 def cache_on_one(ready: Ready, sequences: int, context: int) -> float:
-    """Bytes that the cache of so many sequences takes on one device: replicas share sequences, stages layers. [B]"""
+    """Bytes that the cache of so many sequences takes on the fullest device: replicas share sequences, stages layers. [B]"""
     shards = ready.deployment.shards
     each = kept_bytes(ready.kept, ready.deployment.kv, context, shards.tp)
-    return -(-sequences // shards.dp) * each / shards.pp
+    return -(-sequences // shards.dp) * each * fullest_stage(ready.model.spec, shards)
 
 
 def check_shards(spec: ModelSpec, shards: Shards) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
 PIECES: Final = (1, 2, 4, 8, 16)  # of a stage's share of a prompt, that a pipeline may be given one after the other
+A_TOKEN: Final = 1e-6  # what decimal shares miss of a whole token: 0.29 of 100 is 29
 MOST_STEPS: Final = 20_000  # that one prompt is cut into
 
 
@@ -47,7 +48,7 @@ class Asked:
         >>> Asked("prefill", 1, 4096, cached=0.5).hit
         2048
         """
-        return min(int(self.context * self.cached), self.context - 1)
+        return min(int(self.context * self.cached + A_TOKEN), self.context - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
         steps = tuple(STEPS[asked.phase](asked, -(-here // min(here, shards.pp))))
         work, passes, step = _worked(ready, steps), 1.0, steps[0][0]
     reason = shortage(ready, asked)
-    return Point(asked, work, passes, not reason, reason, _gained(asked, step, shards.dp))
+    return Point(asked, work, passes, not reason, reason, _gained(asked, step, shards.dp * min(here, shards.pp)))
 
 
 def _worked(ready: Ready, steps: Iterable[tuple[Step, int]]) -> Estimate:
@@ -132,11 +133,11 @@ def _piped(ready: Ready, asked: Asked, here: int) -> tuple[Estimate, float, Step
     return work, seconds / work.bound, first
 
 
-def _gained(asked: Asked, step: Step, replicas: int) -> int:
-    """Tokens that all sequences gain, those of a prompt that were cached included; mixed steps add a chunk a replica."""
+def _gained(asked: Asked, step: Step, parts: int) -> int:
+    """Tokens that all sequences gain, those of a prompt that were cached included; each part of a mixed step adds a chunk."""
     if asked.phase == PREFILL:
         return asked.batch * asked.context
-    return asked.batch + replicas * sum(group.tokens for group in step.groups if group.phase == PREFILL)
+    return asked.batch + parts * sum(group.tokens for group in step.groups if group.phase == PREFILL)
 
 
 def _decode(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
@@ -179,13 +180,15 @@ STEPS: Final[Mapping[str, Callable[[Asked, int], Iterator[tuple[Step, int]]]]] =
 
 def shortage(ready: Ready, asked: Asked) -> str:
     """What does not fit on one device at the batch and context asked; empty where weights + cache <= memory. [B]"""
-    cache = cache_on_one(ready, asked.batch, asked.context)
+    shards = ready.deployment.shards
+    prompts = shards.dp * min(-(-asked.batch // shards.dp), shards.pp) if asked.phase == MIXED else 0
+    cache = cache_on_one(ready, asked.batch + prompts, asked.context)
     if ready.weight_bytes + cache <= ready.capacity:
         return ""
-    where = "each GPU" if ready.deployment.shards.devices > 1 else "the GPU"
+    where = "each GPU" if shards.devices > 1 else "the GPU"
     return (
         f"{where} offers {ready.capacity / 1e9:.1f} GB; weights take {ready.weight_bytes / 1e9:.1f} GB and the cache of "
-        f"{asked.batch:,} x {asked.context:,} tokens {cache / 1e9:.1f} GB"
+        f"{asked.batch + prompts:,} x {asked.context:,} tokens {cache / 1e9:.1f} GB"
     )
 
 

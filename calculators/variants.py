@@ -10,6 +10,7 @@ from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.requested import find_requested
+from roofcast.modelspec.state import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +87,8 @@ def _same(base: Base) -> Callable[[], Ready]:
 def of_cache(base: Base) -> Iterator[Change]:
     """The cache in fewer bits: FP8, INT8, and 2 bits with all that it takes."""
     used = base.ready.deployment.kv
-    for name, says in KV_SAYS.items():
+    cached = any(part.format == CACHE for part, _ in base.ready.kept)
+    for name, says in KV_SAYS.items() if cached else ():
         if FORMATS[name].bytes_per_element < used.bytes_per_element or FORMATS[name].bits < used.bits:
             yield Change(
                 "kv", f"KV cache in {name}", _with(base, replace(base.ready.deployment, kv=FORMATS[name])), says
@@ -95,9 +97,9 @@ def of_cache(base: Base) -> Iterator[Change]:
 
 def of_weights(base: Base) -> Iterator[Change]:
     """Weights in fewer bits than they have."""
-    deployment = base.ready.deployment
-    parameters = base.ready.model.spec.parameters
-    used = 8 * base.ready.weight_bytes * deployment.shards.tp * deployment.shards.pp / parameters
+    deployment, model = base.ready.deployment, base.ready.model
+    whole, held = model.weight_bytes(deployment.weights).value, model.parameters_in_files or model.parameters.value
+    used = 8 * whole / held if whole and held else 0.0  # [bit] a parameter
     for name, says in WEIGHT_SAYS.items():
         bits = FORMATS["q4_k" if name == "q4_k_m" else name].bytes_per_element * 8
         if bits < used * 0.95:

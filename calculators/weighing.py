@@ -53,14 +53,14 @@ def storage_of(model: Model, requested: Requested | None) -> Storage:
 
 def _plain(model: Model) -> Average:
     """What is not quantised: the format of the config; of files whose dtype alone is known, their bytes an element."""
-    spec = model.spec
+    spec, files = model.spec, model.files
     stated = spec.dtype if spec.dtype in FORMATS else None
     if spec.quantization is not None:
         return Average(2.0, stated if stated in {"bf16", "fp16"} else "bf16")
+    if files is not None and files.elements:
+        most = max(files.elements, key=lambda dtype: files.elements[dtype])
+        return Average(files.bytes / sum(files.elements.values()), stated or COMPUTE.get(most, "bf16"))
     stored = FORMATS[stated or "bf16"]
-    held = model.parameters_in_files
-    if model.files is not None and held:
-        return Average(model.files.bytes / held, stored.compute)
     return Average(stored.bytes_per_element, stored.compute)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from roofcast.modelspec.errors import MalformedModelError, UnknownArchitectureError
+from roofcast.modelspec.indexer import Indexer
 from roofcast.modelspec.matrix import Matrix
 from roofcast.modelspec.plan import Slot, per_layer
 from roofcast.modelspec.state import MODEL, Kept, fixed, per_token
@@ -171,7 +172,7 @@ class CompressedAttention:
         index = 0.0
         if self.ratio:
             pairs += causal_pairs(tokens, self._selected) / self.ratio
-            index = self._index_flops(causal_pairs(tokens))
+            index = self.index.prefill_flops(tokens) if self.index else 0.0
         return 4 * pairs * self.query_heads * self.head_dim + index
 
     def decode_flops(self, context: float) -> float:
@@ -185,12 +186,15 @@ class CompressedAttention:
         pairs, index = attended(context, self.sliding_window), 0.0
         if self.ratio:
             pairs += attended(context, self._selected) / self.ratio
-            index = self._index_flops(context)
+            index = self.index.decode_flops(context) if self.index else 0.0
         return 4 * pairs * self.query_heads * self.head_dim + index
 
-    def _index_flops(self, pairs: float) -> float:
-        """FLOP of the index's scores over pairs of a query and a token, of which `ratio` share an entry. [FLOP]"""
-        return 2 * pairs / self.ratio * self.index_heads * self.index_head_dim * self.indexed
+    @property
+    def index(self) -> Indexer | None:
+        """What scores the entries, `ratio` tokens each; None where none is chosen."""
+        if not self.indexed:
+            return None
+        return Indexer(self.index_heads, self.index_head_dim, self.index_selected, self.q_lora_rank, pool=self.ratio)
 
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the query heads."""

@@ -193,6 +193,21 @@ class LatentAttention:
         width = self.kv_lora_rank + self.elements_per_token
         return 2 * attended(context, self.reach) * self.query_heads * width + scored
 
+    def prefix_flops(self, before: float, new: float) -> float:
+        """FLOP of prefill more where P tokens are cached as latents: they are expanded, or seen absorbed, the lesser. [FLOP]
+
+        2 P d_c n (d_nope + d_v) of expansion; absorbed, each of n' new tokens spends 2 n (2 d_c - d_nope - d_v) more on
+        each cached token that it sees.
+
+        >>> deepseek = LatentAttention(128, 512, 1536, 128, 64, 128)
+        >>> deepseek.prefix_flops(4096, 2048) / (2 * 4096 * 512 * 128 * 256), deepseek.prefix_flops(4096, 1) / 1e9
+        (1.0, 0.805306368)
+        """
+        heads, rank = self.query_heads, self.kv_lora_rank
+        expanded = 2 * before * rank * heads * (self.qk_nope_head_dim + self.value_head_dim)
+        wider = max(0, 2 * rank - self.qk_nope_head_dim - self.value_head_dim)
+        return min(expanded, 2 * new * attended(before, self.reach) * heads * wider)
+
     def splits(self, tp: int) -> bool:
         """Whether `tp` devices can share the heads: it divides them."""
         return self.query_heads % tp == 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.indexer import Indexer
     from roofcast.modelspec.program import Dense, Mixing, Program, Routed
     from roofcast.modelspec.state import Kept
     from roofcast.modelspec.step import Group, Step
@@ -168,7 +169,7 @@ def experts_op(part: Routed, times: float, tokens: int) -> Op:
 
 
 def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
-    """Attention, or a recurrence, over one group's sequences; heads split over the devices: F / tp. [FLOP]"""
+    """Attention, or a recurrence, over one group's sequences: F / tp as heads split, and an index's scores whole. [FLOP]"""
     mixer, make = mixing.mixer, decoded if group.phase == DECODE else prefilled
     flops, read, written = make(mixer, group, formats, tp)
     scale = mixing.times * group.sequences
@@ -176,7 +177,7 @@ def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
     return Op(
         "attn.decode" if group.phase == DECODE else "attn.prefill",
         ATTN_DECODE if group.phase == DECODE else ATTN_PREFILL,
-        scale * flops / tp,
+        scale * flops,
         state_read=scale * read,
         state_written=scale * written,
         activation_read=carried * mixing.inputs,
@@ -205,11 +206,23 @@ def decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[
     (67108864.0, 16777216.0, 4096.0)
     """
     new, context = group.new, group.context
-    flops = new * mixer.decode_flops(context - (new - 1) / 2)
+    seen = context - (new - 1) / 2
+    index = _indexing(mixer, group)
+    flops = (new * mixer.decode_flops(seen) - index) / tp + index
     written = sum(_added(part, formats, tp, new) for part in mixer.state)
     touched = sum(formats.held(part, context, tp) for part in mixer.reads)
     fixed = sum(formats.entry(part, tp) for part in mixer.state if part.fixed and part.format != CACHE)
     return flops, max(0.0, touched - written + fixed), written
+
+
+def _indexing(mixer: Attention, group: Group) -> float:
+    """FLOP of scoring tokens for a sparse index, which every device does whole: its keys and projections are not split."""
+    index: Indexer | None = getattr(mixer, "index", None)
+    if index is None:
+        return 0.0
+    if group.phase == DECODE:
+        return group.new * index.decode_flops(group.context - (group.new - 1) / 2)
+    return index.prefill_flops(group.context) - index.prefill_flops(group.before)
 
 
 def _added(part: Kept, formats: Formats, tp: int, new: int) -> float:
@@ -223,8 +236,8 @@ def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tupl
     """Attention in prefill, one sequence: FLOP, bytes read of what was there before, bytes written. [FLOP]
 
     Causal: half of all pairs, n^2 n_q (d_k + d_v) of a prompt of n tokens; behind P tokens that are there already it is
-    the whole less these, (P + n)^2 - P^2. MLA is expanded, n^2 x n (d_nope + d_rope + d_v). What is there is read once,
-    what is new is written.
+    the whole less these, (P + n)^2 - P^2. MLA is expanded, n^2 x n_q (d_nope + d_rope + d_v), what is cached of it too,
+    or absorbed where that is less. What is there is read once, what is new is written.
 
     >>> from roofcast.modelspec.attention import GroupedAttention
     >>> from roofcast.modelspec.formats import FORMATS
@@ -233,7 +246,9 @@ def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tupl
     >>> prefilled(llama, second, Formats(FORMATS["bf16"], "bf16"), 1)  # (4096^2 - 2048^2) x 32 x 256
     (103079215104.0, 8388608.0, 8388608.0)
     """
-    flops = mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before)
+    index = _indexing(mixer, group)
+    prefix = mixer.prefix_flops(group.before, group.new) if group.before and hasattr(mixer, "prefix_flops") else 0.0
+    flops = (mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before) + prefix - index) / tp + index
     written = sum(
         formats.entry(part, tp) if part.fixed else _added(part, formats, tp, group.new) for part in mixer.state
     )
@@ -286,7 +301,8 @@ def _dispatched(program: Program, tokens: float, by: str) -> Iterator[Exchange]:
     narrow = (
         0.5 if any(part.format == "fp8" for part, _ in program.routed) else 1.0
     )  # tokens go in FP8, come in 16 bits
-    yield Exchange("tp.reduce_scatter", REDUCE_SCATTER, tokens, shards.tp, 1, times, by)
+    shared = any(part.moe.shared for part, _ in program.routed)  # their width is cut over the group: parts to be summed
+    yield Exchange("tp.reduce_scatter", REDUCE_SCATTER, tokens, shards.tp, 1, times * shared, by)
     yield Exchange("ep.dispatch", ALL_TO_ALL, sent * narrow, shards.ep, stride, times, by, fan)
     yield Exchange("ep.combine", ALL_TO_ALL, sent, shards.ep, stride, times, by, fan)
     yield Exchange("tp.all_gather", ALL_GATHER, tokens, shards.tp, 1, times, by)

@@ -126,6 +126,7 @@ class Program:
         blocks: places in the layers where the group's devices must sum their parts.
         routed_blocks: those of them that follow routed experts.
         resident: weights on one device, of all its stages together. [B]
+        tables: of these the embedding, and tables beside it. [B]
         crossed: what an encoder's tokens pass once a sequence, in how many layers, and how many tokens these are.
     """
 
@@ -142,6 +143,7 @@ class Program:
     blocks: float
     routed_blocks: float
     resident: float
+    tables: float
     crossed: tuple[tuple[Dense, float, int], ...] = ()
 
 
@@ -168,7 +170,7 @@ def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
         counts[other] += 1
         held += other.bytes
     head, rest = _head(spec, storage, shards.tp), loose(spec, storage)
-    loose_bytes = sum(count * size for count, size in rest)
+    loose_bytes, looked_up = sum(count * size for count, size in rest), tables(spec, storage, shards.tp)
     return Program(
         spec=spec,
         shards=shards,
@@ -182,7 +184,8 @@ def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
         head=head,
         blocks=_blocks(spec, routed=False),
         routed_blocks=_blocks(spec, routed=True),
-        resident=held + loose_bytes + tables(spec, storage, shards.tp) + head.bytes * (not spec.tied),
+        resident=held + loose_bytes + looked_up + head.bytes * (not spec.tied),
+        tables=looked_up,
         crossed=tuple((part, n, tokens) for (part, tokens), n in crossed.items() if tokens),
     )
 

@@ -217,12 +217,18 @@ def test_a_step_of_two_groups_is_between_them(made: Ready, batch: int, context: 
 @settings(max_examples=60)
 @given(READY, st.integers(2, 6000), st.integers(1, 3000))
 def test_chunks_do_the_same_work_and_read_more(made: Ready, prompt: int, chunk: int) -> None:
-    """FLOP of a prompt in pieces are the whole's, weights are read a piece; it takes as long or longer."""
+    """FLOP of a prompt in pieces are the whole's, weights are read a piece; it takes as long or longer.
+
+    Latents of earlier pieces are expanded again, or seen in the absorbed form: of MLA they are more.
+    """
     chunk = max(chunk, prompt // 20 + 1)
     whole = estimate(made, prefill_step(1, prompt))
     parts = [estimate(made, step) for step in chunked_prefill(1, prompt, chunk)]
 
-    assert sum(part.flops for part in parts) == pytest.approx(whole.flops, rel=1e-9)
+    flops = sum(part.flops for part in parts)
+    latent = any(hasattr(mixing.mixer, "prefix_flops") for mixing in made.program.mixers)
+    assert flops >= whole.flops * NEVER_LESS
+    assert latent or flops == pytest.approx(whole.flops, rel=1e-9)
     assert sum(part.weight_bytes for part in parts) >= whole.weight_bytes * NEVER_LESS
     assert sum(part.state_bytes for part in parts) >= whole.state_bytes * NEVER_LESS
     assert sum(part.bound for part in parts) >= whole.bound * NEVER_LESS
