@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import (
     cache_bytes,
-    entry_bytes,
-    format_of,
     kv_bytes_per_token,
     state_bytes,
     whole,
@@ -29,6 +27,7 @@ from roofcast.calculators.stored import (
     requested_by_type,
     stored_by_component,
 )
+from roofcast.modelspec.cached import entry_bytes, format_of
 from roofcast.modelspec.config import listed
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention

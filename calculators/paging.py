@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.cache import entry_bytes, residual_bytes
+from roofcast.calculators.cache import residual_bytes
+from roofcast.modelspec.cached import entry_bytes
 from roofcast.modelspec.state import CACHE
 
 if TYPE_CHECKING:

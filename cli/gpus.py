@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,47 +44,50 @@ def gpus(
     explain_or(explain)
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.gpus import gpu_rows
-    from roofcast.hwdb.lookup import all_accelerators, find_accelerator
     from roofcast.reports.gpus import gpus_document
 
     if local and names:
         raise UsageError(f"--local lists this machine's accelerators; leave it out to see {' '.join(names)}")
     output = Output(format, out, strict)
     check_output(output)
-    found: list[Accelerator] = []
-    notes: list[str | None] = []
-    doubts: list[str | None] = []
-    warnings: tuple[str, ...] = ()
-
-    def answer(name: str, memory: float | None = None) -> None:
-        match = find_accelerator(name, memory)
-        found.append(match.accelerator)
-        notes.append(match.alias_note)
-        doubts.append(match.doubt)
-
-    code = 0
-    if local:
-        for name, memory in _local():
-            answer(name, memory)
-    elif names:
-        code = load_all(names, answer)
-    else:
-        listing = all_accelerators()
-        found, warnings = list(listing.accelerators), listing.problems
-    if found:
-        inputs: dict[str, object] = {
-            "names": list(names or []),
-            "local": local,
-            "notes": [note for note in notes if note],
-        }
-        said = remarks(assumptions=_recalled(found) if strict else (), warnings=[*warnings, *doubts], notes=notes)
+    found, code = _found(names or [], local=local)
+    if found.accelerators:
+        inputs: dict[str, object] = {"names": names or [], "local": local, "notes": list(found.remarks.notes)}
+        said = found.remarks + remarks(_recalled(found.accelerators) if strict else ())
         works: list[Work] = []
         if model is not None:
             lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
-            works, asked, of_model = _works(model, lookup, found[0], Points(batch, context or "4k"), (weights, kv))
+            points = Points(batch, context or "4k")
+            works, asked, of_model = _works(model, lookup, found.accelerators[0], points, (weights, kv))
             inputs, said = inputs | asked, said + of_model
-        present(gpus_document(gpu_rows(found, works), inputs, said), output)
+        present(gpus_document(gpu_rows(found.accelerators, works), inputs, said), output)
     raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Accelerators, and how their names were understood."""
+
+    accelerators: list[Accelerator]
+    remarks: Remarks
+
+
+def _found(names: list[str], *, local: bool) -> tuple[Found, int]:
+    """The accelerators named, or this machine's, or all; and the exit code of those that cannot be."""
+    from roofcast.calculators.answer import remarks
+    from roofcast.hwdb.lookup import Match, all_accelerators, find_accelerator
+
+    if not (local or names):
+        listing = all_accelerators()
+        return Found(list(listing.accelerators), remarks(warnings=listing.problems)), 0
+    matches: list[Match] = []
+    if local:
+        matches += (find_accelerator(name, memory) for name, memory in _local())
+        code = 0
+    else:
+        code = load_all(names, lambda name: matches.append(find_accelerator(name)))
+    said = remarks(warnings=[match.doubt for match in matches], notes=[match.alias_note for match in matches])
+    return Found([match.accelerator for match in matches], said), code
 
 
 def _works(

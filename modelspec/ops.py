@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.cached import entry_bytes, part_bytes
 from roofcast.modelspec.op import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -19,7 +20,7 @@ from roofcast.modelspec.op import (
     Exchange,
     Op,
 )
-from roofcast.modelspec.state import CACHE, FP32
+from roofcast.modelspec.state import CACHE
 from roofcast.modelspec.step import DECODE
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.step import Group, Step
 
 ACTIVATION: Final = 2  # [B] of an element between operations: engines keep 16 bits
-SIXTEEN: Final = 16  # [bit]
-FOUR: Final = 4.0  # [B] of an fp32 element
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +52,6 @@ class Formats:
     def attention(self) -> str:
         """FP8 over an FP8 cache, else that of activations: narrower integers are widened as they are read."""
         return self.kv.compute if self.kv.compute == "fp8" else self.activations
-
-    def entry(self, part: Kept, tp: int) -> float:
-        """Bytes of one entry of a part of the state on one of `tp` devices. [B]"""
-        elements = part.shard(tp)
-        if part.format == FP32:
-            return elements * FOUR
-        narrow = part.format == CACHE or self.kv.bits >= SIXTEEN
-        return elements * (self.kv.bytes_per_element if narrow else ACTIVATION)
-
-    def held(self, part: Kept, tokens: int, tp: int) -> float:
-        """Bytes of all its entries at so many tokens, the last ones in 16 bits where the format keeps these so. [B]"""
-        entries = part.entries(tokens)
-        if not self.kv.residual or part.fixed or part.format != CACHE:
-            return entries * self.entry(part, tp)
-        plain = min(entries, -(-self.kv.residual // part.per))
-        return (entries - plain) * self.entry(part, tp) + plain * part.shard(tp) * ACTIVATION
 
 
 def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
@@ -210,8 +193,8 @@ def decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[
     index = _indexing(mixer, group)
     flops = (new * mixer.decode_flops(seen) - index) / tp + index
     written = sum(_added(part, formats, tp, new) for part in mixer.state)
-    touched = sum(formats.held(part, context, tp) for part in mixer.reads)
-    fixed = sum(formats.entry(part, tp) for part in mixer.state if part.fixed and part.format != CACHE)
+    touched = sum(part_bytes(part, formats.kv, context, tp) for part in mixer.reads)
+    fixed = sum(entry_bytes(part, formats.kv, tp) for part in mixer.state if part.fixed and part.format != CACHE)
     return flops, max(0.0, touched - written + fixed), written
 
 
@@ -228,8 +211,8 @@ def _indexing(mixer: Attention, group: Group) -> float:
 def _added(part: Kept, formats: Formats, tp: int, new: int) -> float:
     """Bytes that new tokens write: their entries; a recurrent state whole; an encoder's keys and values never. [B]"""
     if part.fixed:
-        return formats.entry(part, tp) * (part.format != CACHE)
-    return min(new, part.cap or new) / part.per * formats.entry(part, tp)
+        return entry_bytes(part, formats.kv, tp) * (part.format != CACHE)
+    return min(new, part.cap or new) / part.per * entry_bytes(part, formats.kv, tp)
 
 
 def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
@@ -250,9 +233,10 @@ def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tupl
     prefix = mixer.prefix_flops(group.before, group.new) if group.before and hasattr(mixer, "prefix_flops") else 0.0
     flops = (mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before) + prefix - index) / tp + index
     written = sum(
-        formats.entry(part, tp) if part.fixed else _added(part, formats, tp, group.new) for part in mixer.state
+        entry_bytes(part, formats.kv, tp) if part.fixed else _added(part, formats, tp, group.new)
+        for part in mixer.state
     )
-    read = sum(formats.held(part, group.before, tp) for part in mixer.reads) if group.before else 0.0
+    read = sum(part_bytes(part, formats.kv, group.before, tp) for part in mixer.reads) if group.before else 0.0
     return flops, read, written
 
 

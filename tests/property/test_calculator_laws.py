@@ -147,7 +147,7 @@ def test_cache_never_falls_with_context(spec: ModelSpec, kv: Format, one: int, o
     assert (cache_bytes(spec, kv, long) > cache_bytes(spec, kv, short)) or not grows or long == short
 
 
-@given(specs, formats, formats, CONTEXTS)
+@given(specs, plain_formats, plain_formats, CONTEXTS)
 def test_cache_never_falls_with_bits(spec: ModelSpec, one: Format, other: Format, context: int) -> None:
     """More bytes an element never make a smaller cache."""
     few, many = sorted((one, other), key=lambda f: f.bytes_per_element)
