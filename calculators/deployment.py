@@ -9,7 +9,7 @@ from roofcast.calculators.cache import kept_bytes
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.parallel import Fabric, fabric_of
 from roofcast.calculators.roofline import Roofs, roofs_of
-from roofcast.calculators.weighing import WIDENED, storage_of
+from roofcast.calculators.weighing import storage_of
 from roofcast.modelspec.formats import Format
 from roofcast.modelspec.ops import Formats
 from roofcast.modelspec.program import Program, build_program
@@ -132,10 +132,10 @@ def fullest_stage(spec: ModelSpec, shards: Shards) -> float:
 def activation_format(spec: ModelSpec, weights: Requested | None) -> str:
     """The 16-bit format that activations have: that of the weights asked for, else the model's own, else bf16.
 
-    llama.cpp's types are multiplied in fp16.
+    Beside llama.cpp's types they are fp16.
     """
     if weights is not None and not isinstance(weights, Format):
-        return WIDENED
+        return "fp16"
     asked = (weights.compute if weights is not None else None, spec.dtype)
     return next((name for name in asked if name in {"bf16", "fp16"}), None) or "bf16"
 
@@ -199,6 +199,8 @@ def _check_experts(spec: ModelSpec, shards: Shards) -> None:
     fitting = [n for n in range(1, group + 1) if group % n == 0 and all(count % n == 0 for count in experts)]
     if shards.ep not in fitting:
         every = " and ".join(map(str, experts))
+        more = f"; --tp {shards.ep} or --dp {shards.ep} gives them the GPUs" if group < shards.ep else ""
         raise UsageError(
-            f"--ep {shards.ep} must divide --tp x --dp, {group}, and the {every} experts: {', '.join(map(str, fitting))}"
+            f"--ep {shards.ep} must divide --tp x --dp, which is {group}, and the {every} experts: "
+            f"{', '.join(map(str, fitting))} would do{more}"
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import whole
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Asked, Point
     from roofcast.calculators.roofline import Term
+    from roofcast.hwdb.accelerator import Accelerator
+
+SAID: Final = {"ggml": "llama.cpp's types"}  # formats that have no name of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,9 @@ class TermRow:
     flops: float
     """On one GPU. [FLOP]"""
     bytes: float
-    """Weights and state moved on one GPU; of a collective the tensor exchanged. [B]"""
+    """Weights and state moved on one GPU. [B]"""
+    exchanged_bytes: float
+    """What one GPU sends over the link that takes the longest; 0 but of exchanges. [B]"""
     weight_bytes: float
     """Weights read. [B]"""
     state_bytes: float
@@ -100,6 +105,9 @@ class Phase:
     """Least time, weights and state moved once: the bound; null of what does not fit. [s]"""
     full_seconds: float | None
     """The same were activations to go through memory too; null of what does not fit. [s]"""
+    overlapped_seconds: float | None
+    """Were operations to overlap without limit: the most of all arithmetic, all memory traffic and all links; null of what
+    does not fit. [s]"""
     expected_seconds: float | None
     """Expected time; null until efficiencies are fitted. [s]"""
     low_seconds: float | None
@@ -109,9 +117,22 @@ class Phase:
     bound_by: str
     """What bounds the terms that take most of the time: compute, memory or link."""
     tokens_per_second: float | None
-    """Of the whole deployment at the bound; null of what does not fit. [token/s]"""
+    """Of the whole deployment at the bound: of prefill those of the prompts, cached ones too, of a mixed step prompt and
+    decode; null of what does not fit. [token/s]"""
+    steps: int
+    """Steps that it takes, one after the other: pieces of a prompt. The row's numbers are of all of them."""
     terms: list[TermRow]
-    """The step's terms; their least times sum to bound_seconds, but for a pipeline, whose stages work at once."""
+    """The steps' terms; their least times sum to bound_seconds, but for a pipeline, whose stages work at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How the weights are stored and multiplied."""
+
+    bits: float | None
+    """Bits a parameter, scales included; null where it is not known."""
+    formats: list[str]
+    """The formats that matrices are multiplied in, the one of most work first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,8 @@ class EstimateResult:
     """visible (to CUDA), driver or nominal."""
     weight_bytes: float
     """Weights on the fullest device. [B]"""
+    weights: Weights
+    """How they are stored and multiplied."""
     bandwidth_bytes_per_second: float
     """Of its memory. [B/s]"""
     phases: list[Phase]
@@ -156,6 +179,7 @@ def estimate_result(ready: Ready, asked: Sequence[Asked]) -> tuple[EstimateResul
         memory_bytes=ready.capacity,
         memory_from=ready.capacity_from,
         weight_bytes=whole(ready.weight_bytes),
+        weights=weights_of(ready),
         bandwidth_bytes_per_second=accelerator.bandwidth,
         phases=rows,
         provenance=provenance_of(ready),
@@ -167,6 +191,19 @@ def layout_of(ready: Ready) -> Layout:
     """The layout of a deployment."""
     shards = ready.deployment.shards
     return Layout(shards.devices, shards.tp, shards.pp, shards.ep, shards.dp)
+
+
+def weights_of(ready: Ready) -> Weights:
+    """Bits a parameter, 8 bytes / P of all that files hold, and the formats that matrices are multiplied in."""
+    model, instead = ready.model, ready.roofs.instead
+    whole_bytes, held = model.weight_bytes(ready.deployment.weights).value, model.parameters_in_files
+    count = held or model.parameters.value
+    work: Counter[str] = Counter()
+    for part, times in ready.program.dense:
+        work[instead.get(part.format, part.format)] += round(times * part.elements)
+    for one, times in ready.program.routed:
+        work[instead.get(one.format, one.format)] += round(times * one.elements * one.moe.top_k)
+    return Weights(8 * whole_bytes / count if whole_bytes and count else None, [name for name, _ in work.most_common()])
 
 
 def provenance_of(ready: Ready) -> dict[str, str]:
@@ -193,8 +230,25 @@ def ready_remarks(ready: Ready, contexts: Sequence[int]) -> Remarks:
             f"{accelerator.id}: {', '.join(recalled)} recalled or derived, not read in a source" if recalled else None,
             *ready.fabric.assumptions,
         ],
-        [_several(ready), *(_instead(accelerator.id, name, instead[name]) for name in sorted(used) if name in instead)],
-        [_uneven(ready), _encoder(ready), _stages(ready)],
+        [
+            _several(ready),
+            _on_chip(ready),
+            _uneven(ready),
+            _beside(ready),
+            *(_instead(accelerator, name, instead[name]) for name in sorted(used) if name in instead),
+        ],
+        [_stages(ready)],
+    )
+
+
+def _on_chip(ready: Ready) -> str | None:
+    """Models so small that their weights may stay in a cache."""
+    cache, size = ready.deployment.accelerator.l2, ready.weight_bytes
+    if cache is None or size > cache:
+        return None
+    return (
+        f"{ready.model.name}: its weights, {size / 1e6:.0f} MB, may stay in the {cache / 1e6:.0f} MB of L2 from step to step: "
+        f"a step can then be quicker than its bound, which reads them from memory"
     )
 
 
@@ -206,9 +260,15 @@ def _several(ready: Ready) -> str | None:
     return f"{accelerator.id} is {accelerator.devices} devices to software; times are those of all of it, as one"
 
 
-def _instead(device: str, name: str, used: str) -> str:
-    if used.startswith(name):
-        return f"{device}: {name} is computed as {used}, the quicker kind that the engine's kernels use"
+def _instead(accelerator: Accelerator, name: str, used: str) -> str | None:
+    """What is computed in another format than it is stored in; of llama.cpp's types only where that is unusual."""
+    what, device = SAID.get(name, name), accelerator.id
+    if used == "fp16_acc16":
+        return f"{device}: matrices in {what} multiply with fp16 accumulation, as the engine's kernels do"
+    if name == "ggml" and used == "fp16":
+        return None
+    if name in accelerator.peaks or name == "ggml":
+        return f"{device}: matrices in {what} are computed in {used}, the quickest that it has for them"
     return f"{device} has no {name} arithmetic: it is computed in {used}, at the peak of that; bytes are as stored"
 
 
@@ -216,12 +276,23 @@ def _uneven(ready: Ready) -> str | None:
     """How experts are taken to be chosen."""
     if not ready.program.routed:
         return None
-    return f"{ready.model.name}: experts are taken as chosen evenly; real routers are uneven and read fewer at small batches"
+    return f"{ready.model.name}: experts are taken as chosen evenly: weights read are an expectation; uneven routers read fewer"
 
 
-def _encoder(ready: Ready) -> str | None:
-    names = [tower.name for tower in ready.model.spec.towers]
-    return f"{ready.model.name}: steps are the decoder's; its {', '.join(names)} is in no row" if names else None
+def _beside(ready: Ready) -> str | None:
+    """What stands beside the decoder, and layers that only images would pass."""
+    spec = ready.model.spec
+    names = ", ".join(tower.name for tower in spec.towers)
+    skipped = sum(n for layer, n in spec.layer_counts.items() if layer.skipped)
+    said = [
+        *([f"times are the decoder's alone, without the work of its {names}"] if names else []),
+        *(
+            [f"its {skipped} layers that attend to images are passed by; --encoder-tokens N counts an image"]
+            if skipped
+            else []
+        ),
+    ]
+    return f"{ready.model.name}: {'; '.join(said)}" if said else None
 
 
 def _stages(ready: Ready) -> str | None:
@@ -248,11 +319,13 @@ def _phase(ready: Ready, point: Point) -> Phase:
         full_intensity=work.full_intensity,
         bound_seconds=point.bound,
         full_seconds=point.full,
+        overlapped_seconds=point.overlapped,
         expected_seconds=None,
         low_seconds=None,
         high_seconds=None,
         bound_by=work.bound_by,
         tokens_per_second=point.rate,
+        steps=point.steps,
         terms=term_rows(ready, point),
     )
 
@@ -272,14 +345,14 @@ def _term(ready: Ready, point: Point, terms: list[Term], form: str | None) -> Te
     flops, weights = sum(op.flops for op in ops), sum(op.weight_bytes for op in ops)
     state = sum(op.state_read + op.state_written for op in ops)
     moved = weights + state
-    exchanged = sum(term.op.payload * term.op.times for term in terms if not isinstance(term.op, Op))
     first = terms[0]
     computed = None if form is None else ready.roofs.instead.get(form, form)
     return TermRow(
         term=first.op.name,
         family=first.op.family if ops else COLLECTIVE,
         flops=whole(flops),
-        bytes=whole(moved + exchanged),
+        bytes=whole(moved),
+        exchanged_bytes=whole(sum(term.moved for term in terms)),
         weight_bytes=whole(weights),
         state_bytes=whole(state),
         activation_bytes=whole(sum(op.activation_read + op.activation_written for op in ops)),

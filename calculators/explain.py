@@ -38,6 +38,7 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "crossover_tokens": ("roofcast.calculators.flops", "crossover_tokens"),
     "ridge": ("roofcast.hwdb.accelerator", "Accelerator.ridge"),
     "bound_seconds": ("roofcast.calculators.step", "estimate"),
+    "overlapped_seconds": ("roofcast.calculators.step", "Estimate.overlapped"),
     "full_seconds": ("roofcast.calculators.roofline", "timed"),
     "bound_by": ("roofcast.calculators.step", "Estimate.bound_by"),
     "intensity": ("roofcast.calculators.step", "Estimate.intensity"),
@@ -78,17 +79,55 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     **dict.fromkeys(("tp.logits", "tp.all_gather"), ("roofcast.calculators.parallel", "all_gather")),
     **dict.fromkeys(("ep.dispatch", "ep.combine"), ("roofcast.calculators.parallel", "all_to_all")),
     "pp.send": ("roofcast.calculators.parallel", "point_to_point"),
-    "collective_seconds": ("roofcast.calculators.parallel", "exchange_seconds"),
+    "exchanged_bytes": ("roofcast.calculators.parallel", "exchange_cost"),
+    **dict.fromkeys(("index.prefill", "index.decode"), ("roofcast.modelspec.ops", "index_op")),
     "bytes_per_element": ("roofcast.modelspec.formats", "Format.bytes_per_element"),
 }
 
 
+# headings of tables -> their terms
+HEADINGS: Final[dict[str, str]] = {
+    "ttft": "ttft_seconds",
+    "tpot": "tpot_seconds",
+    "step": "bound_seconds",
+    "bound": "bound_seconds",
+    "bound ms": "bound_seconds",
+    "by": "bound_by",
+    "bound by": "bound_by",
+    "tokens/s": "tokens_per_second",
+    "flop": "flops",
+    "flop/b": "intensity",
+    "flop/byte": "intensity",
+    "flop/b all": "full_intensity",
+    "flop/b attn.": "attention_intensity",
+    "weights": "weight_bytes",
+    "sent": "exchanged_bytes",
+    "most seq.": "most_sequences",
+}
+# terms of matrices -> what they are
+MATRICES: Final[dict[str, str]] = {
+    "attn.qkv": "Projections into attention or a recurrence: queries, keys, values, gates, down to a latent.",
+    "attn.up": "Projections up from a latent or a low rank: MLA's q_b and kv_b, a recurrence's decay and step.",
+    "attn.index": "Projections of a sparse index: its queries, keys and the weights of its heads.",
+    "attn.out": "The output projection of attention or of a recurrence.",
+    "ffn.gate_up": "Gate and up projections of dense feed-forwards.",
+    "ffn.down": "Down projections of dense feed-forwards.",
+    "ffn.shared": "Experts that all tokens share.",
+    "moe.router": "Routers, and gates of shared experts.",
+    "moe.gate_up": "Gate and up projections of routed experts.",
+    "moe.down": "Down projections of routed experts.",
+    "cross.kv": "Keys and values of cross attention.",
+    "other": "Matrices beside attention and feed-forward: adapters, mixers of residual streams.",
+}
+
+
 def explain(term: str) -> str:
-    """The docstring of the function that counts a term.
+    """The docstring of the function that counts a term, which may be named by the heading of its column.
 
     Raises:
         UsageError: no such term.
     """
+    term = HEADINGS.get(term.strip().lower(), term)
     if term not in TERMS:
         near = nearest(term, TERMS)
         hint = f"; nearest: {', '.join(near)}" if near else ""
@@ -102,4 +141,5 @@ def explain(term: str) -> str:
         raise UsageError("formulas stand in docstrings, which python -OO strips; run without it")
     for rest in (">>>", "Raises:"):  # the doctest is for the tests, the errors for those who call it
         text = text.partition(rest)[0].rstrip()
-    return f"{term}: {text}\n\nCounted by {module}.{path}"
+    what = f"{MATRICES[term]}\n\n" if term in MATRICES else ""
+    return f"{term}: {what}{text}\n\nCounted by {module}.{path}"

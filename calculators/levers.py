@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UnansweredError, UsageError
-from roofcast.calculators.estimate import Layout, layout_of, ready_remarks
+from roofcast.calculators.estimate import Layout, Weights, layout_of, ready_remarks, weights_of
 from roofcast.calculators.phases import Asked, answer_point, most_sequences
 from roofcast.calculators.variants import LEVERS, Base, Change
 from roofcast.modelspec.errors import ModelError
@@ -65,6 +65,8 @@ class LeversResult:
     """Id of the accelerator."""
     layout: Layout
     """How the devices share the model."""
+    weights: Weights
+    """How weights are stored and multiplied."""
     batch: int
     """Sequences that decode."""
     context: int
@@ -88,6 +90,7 @@ def levers_result(base: Base) -> tuple[LeversResult, Remarks]:
         model=base.ready.model.name,
         gpu=accelerator.id,
         layout=layout_of(base.ready),
+        weights=weights_of(base.ready),
         batch=base.batch,
         context=base.context,
         prompt=base.prompt,

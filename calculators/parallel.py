@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.modelspec.op import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.op import Exchange
@@ -119,7 +119,7 @@ def spans(fabric: Fabric, ranks: int, stride: int) -> tuple[Span, ...]:
     return tuple(made)
 
 
-def all_reduce(size: float, span: Span) -> tuple[float, float]:
+def all_reduce(exchange: Exchange, span: Span) -> tuple[float, float]:
     """Sum of a tensor of s bytes over n ranks: latency of two hops, and bytes 2 (n - 1) / n s each way. [B]
 
     A reduce-scatter and an all-gather. One hop would do where every rank reads all others', at (n - 1) s; where switches
@@ -127,98 +127,126 @@ def all_reduce(size: float, span: Span) -> tuple[float, float]:
 
     Source: Thakur, Rabenseifner, Gropp 2005, doi:10.1177/1094342005051521, section 4; NVLink SHARP.
 
-    >>> all_reduce(8e6, Span(Level("scale-up", 8, 300e9, 0.6e-6), 8, 1))  # 2 x 7/8 x 8 MB
+    >>> from roofcast.modelspec.op import Exchange
+    >>> eight = Span(Level("scale-up", 8, 300e9, 0.6e-6), 8, 1)
+    >>> all_reduce(Exchange("tp", "all_reduce", 8e6, 8, 1, 1), eight)  # 2 x 7/8 x 8 MB
     (1.2e-06, 14000000.0)
     """
-    n, level = span.ranks, span.level
+    n, level, size = span.ranks, span.level, exchange.payload / span.inside
     ways = [(2.0, 2 * (n - 1) / n * size), (1.0, (n - 1) * size), *([(2.0, size)] if level.sums else [])]
     hops, moved = min(ways, key=lambda way: way[0] * level.latency + way[1] / level.bandwidth)
     return hops * level.latency, moved
 
 
-def all_gather(size: float, span: Span) -> tuple[float, float]:
+def all_gather(exchange: Exchange, span: Span) -> tuple[float, float]:
     """A tensor of s bytes put together from n parts: one hop, (n - 1) / n s into every rank. [B]
 
     Source: as `all_reduce`, section 3.1.
     """
-    return span.level.latency, (span.ranks - 1) / span.ranks * size
+    return span.level.latency, (span.ranks - 1) / span.ranks * exchange.payload / span.inside
 
 
-def reduce_scatter(size: float, span: Span) -> tuple[float, float]:
+def reduce_scatter(exchange: Exchange, span: Span) -> tuple[float, float]:
     """A tensor of s bytes summed, each of n ranks left with its part: one hop, (n - 1) / n s. [B]
 
     Source: as `all_reduce`, section 3.2.
     """
-    return all_gather(size, span)
+    return all_gather(exchange, span)
 
 
-# patterns whose levels each have a share of the work
-PATTERNS: Final[Mapping[str, Callable[[float, Span], tuple[float, float]]]] = {
+def all_to_all(exchange: Exchange, span: Span) -> tuple[float, float]:
+    """Tokens of s bytes to k ranks each, drawn evenly: each crosses a level once for each group beyond that it goes to. [B]
+
+    Of U groups of ranks that are joined further inside, k draws reach U (1 - (1 - 1/U)^k); (r - 1) / U of these lie across
+    a level that joins r of them: one hop, and so many times s.
+
+    >>> from roofcast.modelspec.op import Exchange
+    >>> eight = Span(Level("scale-up", 8, 450e9, 0.6e-6), 8, 1)
+    >>> hop, moved = all_to_all(Exchange("ep", "all_to_all", 64 * 7168 * 2, 8, 1, 1, fan=8), eight)
+    >>> round(moved / 1e6, 3)  # 5.251 of 8 devices, 7/8 of them others: 4.595 x 0.918 MB
+    4.216
+    """
+    groups = exchange.ranks / span.inside
+    open_to = _open_to(groups, *exchange.groups)
+    reached = open_to * (1 - (1 - 1 / open_to) ** exchange.fan)
+    return span.level.latency, exchange.payload * reached * (span.ranks - 1) / groups
+
+
+def _open_to(units: float, groups: int, chosen: int) -> float:
+    """Of so many units that share groups of experts, those that a token which may choose some groups can go to."""
+    if groups == 1:
+        return units
+    return units * chosen / groups if units >= groups else min(units, chosen)
+
+
+# what a level has a share in -> latency of its hops, and bytes that a device sends over it
+PATTERNS: Final[Mapping[str, Callable[[Exchange, Span], tuple[float, float]]]] = {
     ALL_REDUCE: all_reduce,
     ALL_GATHER: all_gather,
     REDUCE_SCATTER: reduce_scatter,
+    ALL_TO_ALL: all_to_all,
 }
 
 
-def exchange_seconds(exchange: Exchange, fabric: Fabric) -> float:
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an exchange takes at least.
+
+    Args:
+        seconds: hops and transfers. [s]
+        moved: bytes that one device sends over the link that takes the longest. [B]
+    """
+
+    seconds: float
+    moved: float
+
+
+def exchange_cost(exchange: Exchange, fabric: Fabric) -> Cost:
     """Least time of one exchange, `times` over: sum of hops over levels, plus the slowest level's bytes / bandwidth. [s]
 
     Levels nest: what is inside one sums or gathers first, so that 1/m of the tensor crosses to the next. Their transfers
-    may overlap, their latencies add. All-to-all crosses each level once for what lies beyond; point to point is one hop
-    over the innermost link that joins two ranks.
+    may overlap, their latencies add. All-to-all is one hop of the farthest, and crosses each level once for what lies
+    beyond; point to point is one hop over the innermost link that joins two ranks.
 
     >>> from roofcast.modelspec.op import Exchange
     >>> eight = Fabric((Level("scale-up", 8, 450e9, 0.6e-6),))
-    >>> reduce = Exchange("tp", "all_reduce", 8192 * 7168 * 2, 8, 1, 1)
-    >>> round(exchange_seconds(reduce, eight) * 1e6, 1)  # 2 x 0.6 us + 2 x 7/8 x 117.4 MB / 450 GB/s
-    457.9
+    >>> cost = exchange_cost(Exchange("tp", "all_reduce", 8192 * 7168 * 2, 8, 1, 1), eight)
+    >>> round(cost.seconds * 1e6, 1), round(cost.moved / 1e6, 1)  # 2 x 0.6 us + 2 x 7/8 x 117.4 MB / 450 GB/s
+    (457.9, 205.5)
     """
     if exchange.pattern == POINT_TO_POINT:
-        return exchange.times * point_to_point(exchange, fabric)
-    parts = spans(fabric, exchange.ranks, exchange.stride)
-    if not parts:
-        return 0.0
-    if exchange.pattern == ALL_TO_ALL:
-        return exchange.times * all_to_all(exchange, parts)
-    cost = PATTERNS[exchange.pattern]
-    costs = [(cost(exchange.payload / part.inside, part), part.level.bandwidth) for part in parts]
-    return exchange.times * (sum(hop for (hop, _), _ in costs) + max(moved / speed for (_, moved), speed in costs))
+        one = point_to_point(exchange, fabric)
+    else:
+        parts = spans(fabric, exchange.ranks, exchange.stride)
+        share, hops = PATTERNS[exchange.pattern], max if exchange.pattern == ALL_TO_ALL else sum
+        one = _nested([(share(exchange, part), part.level) for part in parts], hops) if parts else Cost(0.0, 0.0)
+        if len(parts) > 1:  # all ranks at once over the outermost link, where that is quicker
+            flat = Span(parts[-1].level, exchange.ranks, 1)
+            one = min(one, _nested([(share(exchange, flat), flat.level)], hops), key=lambda cost: cost.seconds)
+    return Cost(one.seconds * exchange.times, one.moved * exchange.times)
 
 
-def point_to_point(exchange: Exchange, fabric: Fabric) -> float:
+def _nested(parts: list[tuple[tuple[float, float], Level]], together: Callable[[Iterable[float]], float]) -> Cost:
+    """Hops of all levels together, and the transfer that takes the longest."""
+    moved, level = max(((moved, level) for (_, moved), level in parts), key=lambda pair: pair[0] / pair[1].bandwidth)
+    return Cost(together(hops for (hops, _), _ in parts) + moved / level.bandwidth, moved)
+
+
+def point_to_point(exchange: Exchange, fabric: Fabric) -> Cost:
     """One tensor of s bytes from each rank to the next: the sum of a hop and s / B of the link that joins the two. [s]
 
     >>> from roofcast.modelspec.op import Exchange
     >>> nodes = Fabric((Level("scale-up", 8, 450e9, 0.6e-6), Level("network", EVERY, 50e9, 2.7e-6)))
     >>> stages = Exchange("pp", "point_to_point", 4.5e6, 4, 4, 1)  # devices 0-3 to 4-7, then over the network, to 12-15
-    >>> round(point_to_point(stages, nodes) * 1e6, 1)  # 2 (0.6 + 10) + 2.7 + 90
+    >>> round(point_to_point(stages, nodes).seconds * 1e6, 1)  # 2 (0.6 + 10) + 2.7 + 90
     113.9
     """
     starts = (rank * exchange.stride for rank in range(exchange.ranks - 1))
     links = [_joining(fabric, start, start + exchange.stride) for start in starts]
-    return sum(level.latency + exchange.payload / level.bandwidth for level in links)
+    seconds = sum(level.latency + exchange.payload / level.bandwidth for level in links)
+    return Cost(seconds, exchange.payload * len(links))
 
 
 def _joining(fabric: Fabric, one: int, other: int) -> Level:
     """The innermost link whose domain has both devices."""
     return next(level for level in fabric.levels if one // level.size == other // level.size)
-
-
-def all_to_all(exchange: Exchange, parts: tuple[Span, ...]) -> float:
-    """Parts to `fan` ranks each, drawn evenly: a part crosses a level once for each group beyond that has any of them. [s]
-
-    Of U groups of ranks that are joined further inside, k draws reach U (1 - (1 - 1/U)^k); (r - 1) / U of these lie across
-    a level that joins r of them. One hop of the farthest level, and the slowest level's bytes.
-
-    >>> eight = Span(Level("scale-up", 8, 450e9, 0.6e-6), 8, 1)
-    >>> from roofcast.modelspec.op import Exchange
-    >>> seconds = all_to_all(Exchange("ep", "all_to_all", 64 * 7168 * 2, 8, 1, 1, fan=8), (eight,))
-    >>> round(seconds * 1e6, 2)  # 5.251 of 8 devices, 7/8 of them others: 4.595 x 0.918 MB / 450 GB/s + 0.6 us
-    9.97
-    """
-    moving = 0.0
-    for part in parts:
-        groups = exchange.ranks / part.inside
-        reached = groups * (1 - (1 - 1 / groups) ** exchange.fan)
-        moving = max(moving, exchange.payload * reached * (part.ranks - 1) / groups / part.level.bandwidth)
-    return max(part.level.latency for part in parts) + moving

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from roofcast.calculators.deployment import Ready
+    from roofcast.modelspec.sharding import Shards
     from roofcast.modelspec.step import Step
 
 DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
-PIECES: Final = (1, 2, 4, 8, 16)  # of a stage's share of a prompt, that a pipeline may be given one after the other
+PIECES: Final = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # that a pipeline may be given a prompt in
+HEAD_TERMS: Final = ("head", "tp.logits")
 A_TOKEN: Final = 1e-6  # what decimal shares miss of a whole token: 0.29 of 100 is 29
 MOST_STEPS: Final = 20_000  # that one prompt is cut into
 
@@ -33,6 +35,7 @@ class Asked:
         budget: tokens that one step takes (`--max-num-batched-tokens`); None is all of them, and 2,048 beside decoding
             sequences. [token]
         cached: share of the prompt that a prefix cache holds. [-]
+        prompt: of a mixed step, whose end it takes; None is as long as the context. [token]
     """
 
     phase: str
@@ -40,6 +43,12 @@ class Asked:
     context: int
     budget: int | None = None
     cached: float = 0.0
+    prompt: int | None = None
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of a step at most: as asked, else 2,048 of a mixed one. [token]"""
+        return self.budget or (DEFAULT_BUDGET if self.phase == MIXED else None)
 
     @property
     def hit(self) -> int:
@@ -62,6 +71,8 @@ class Point:
         fits: whether weights and cache of all sequences fit at that context.
         reason: why not; empty where they do.
         tokens: that all sequences together gain. [token]
+        steps: that it takes, one after the other.
+        stages: of the pipeline, which work at once.
     """
 
     asked: Asked
@@ -70,6 +81,8 @@ class Point:
     fits: bool
     reason: str
     tokens: int
+    steps: int = 1
+    stages: int = 1
 
     @property
     def bound(self) -> float | None:
@@ -82,6 +95,14 @@ class Point:
         return self.work.full * self.passes if self.fits else None
 
     @property
+    def overlapped(self) -> float | None:
+        """Least time were operations to overlap without limit; None of what does not fit. [s]"""
+        if not self.fits:
+            return None
+        stages = self.stages if self.asked.phase == PREFILL else 1
+        return self.work.overlapped / stages
+
+    @property
     def rate(self) -> float | None:
         """Tokens a second of the whole deployment at the bound: tokens / bound; in prefill those of the prompts. [token/s]"""
         return None if self.bound is None else self.tokens / self.bound
@@ -91,22 +112,44 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     """The least time of what is asked, on all devices: the sum over its steps of their bounds. [s]
 
     TTFT is that of a prompt's steps, TPOT of one decode step. Replicas share the batch. A pipeline of p stages decodes
-    m <= p parts of its share at once, each a pass of all stages. Its prefill is cut into steps that follow one another
-    from stage to stage: the share s of the slowest stage of all steps, and a pass of one step besides, s sum + (1 - s)
-    step; pieces are as `--max-num-batched-tokens` asks, else those of the least time.
+    m <= p parts of its share at once, each a pass of all stages, or m turns of the slowest. Its prefill is cut into steps
+    that follow one another from stage to stage: the share s of the slowest stage of all steps, and the rest of a pass of
+    the longest, s sum + (1 - s) max; pieces are as `--max-num-batched-tokens` asks, else those of the least time.
+
+    Source: Huang et al., GPipe, arXiv:1811.06965, section 2.3.
 
     Raises:
         MalformedModelError, UsageError: a batch, context or budget that cannot be.
     """
     shards = ready.deployment.shards
     here = -(-asked.batch // shards.dp)
+    parts = min(here, shards.pp)
     if asked.phase == PREFILL and shards.pp > 1:
-        work, passes, step = _piped(ready, asked, here)
+        steps, passes = _piped(ready, asked, here)
     else:
-        steps = tuple(STEPS[asked.phase](asked, -(-here // min(here, shards.pp))))
-        work, passes, step = _worked(ready, steps), 1.0, steps[0][0]
-    reason = shortage(ready, asked)
-    return Point(asked, work, passes, not reason, reason, _gained(asked, step, shards.dp * min(here, shards.pp)))
+        steps = tuple(_beside(asked, shards, STEPS[asked.phase](asked, -(-here // parts))))
+        passes = max(1.0, parts * _slowest_stage(ready, steps[0][0]))
+    reason, work = shortage(ready, asked), _worked(ready, steps)
+    gained, count = _gained(asked, steps[0][0], shards.dp * parts), sum(times for _, times in steps)
+    return Point(asked, work, passes, not reason, reason, gained, count, shards.pp)
+
+
+def _slowest_stage(ready: Ready, step: Step) -> float:
+    """Share of a pass that the slowest stage takes: the most layers, or the last one's layers and the head. [-]"""
+    stages, layers = ready.deployment.shards.pp, len(ready.model.spec.layers)
+    if stages == 1:
+        return 1.0
+    work = estimate(ready, step)
+    head = sum(term.bound for name in HEAD_TERMS for term in work.term(name))
+    inner = work.bound - head
+    return max(-(-layers // stages) / layers * inner, layers // stages / layers * inner + head) / work.bound
+
+
+def _beside(asked: Asked, shards: Shards, steps: Iterable[tuple[Step, int]]) -> Iterator[tuple[Step, int]]:
+    """Steps with what other replicas do meanwhile: those that have a sequence, of a batch that is less than all of them."""
+    share = asked.batch / (-(-asked.batch // shards.dp) * shards.dp)
+    for step, times in steps:
+        yield replace(step, others=max(0, round(step.tokens * shards.dp * share) - step.tokens)), times
 
 
 def _worked(ready: Ready, steps: Iterable[tuple[Step, int]]) -> Estimate:
@@ -114,23 +157,19 @@ def _worked(ready: Ready, steps: Iterable[tuple[Step, int]]) -> Estimate:
     return Estimate(tuple(term for one in made for term in one.terms))
 
 
-def _piped(ready: Ready, asked: Asked, here: int) -> tuple[Estimate, float, Step]:
-    """Prompts through a pipeline: their work, the passes it takes in all, and its first step."""
-    stages = ready.deployment.shards.pp
-    share = fullest_stage(ready.model.spec, ready.deployment.shards)
+def _piped(ready: Ready, asked: Asked, here: int) -> tuple[tuple[tuple[Step, int], ...], float]:
+    """A prompt's steps through a pipeline, in the pieces that take the least time, and the passes they take in all."""
+    shards = ready.deployment.shards
+    share = fullest_stage(ready.model.spec, shards)
     tokens = here * (asked.context - asked.hit)
-    pieces = [-(-tokens // (stages * n)) for n in PIECES if tokens > stages * n]
-    budgets = dict.fromkeys([asked.budget] if asked.budget else [*pieces, tokens])
-    best: tuple[float, Estimate, Step] | None = None
-    for budget in budgets:
-        steps = tuple(_prefill(replace(asked, budget=budget), here))
-        work, least = _worked(ready, steps), min(estimate(ready, step).bound for step, _ in steps)
-        seconds = share * work.bound + (1 - share) * least
-        if best is None or seconds < best[0]:
-            best = seconds, work, steps[0][0]
-    assert best is not None  # noqa: S101 - there is at least one budget
-    seconds, work, first = best
-    return work, seconds / work.bound, first
+    pieces = [-(-tokens // n) for n in PIECES if tokens >= n]
+    tried = []
+    for budget in dict.fromkeys([asked.budget] if asked.budget else pieces):
+        steps = tuple(_beside(asked, shards, _prefill(replace(asked, budget=budget), here)))
+        work, longest = _worked(ready, steps).bound, max(estimate(ready, step).bound for step, _ in steps)
+        tried.append((share * work + (1 - share) * longest, work, steps))
+    seconds, work, steps = min(tried, key=lambda one: one[0])
+    return steps, seconds / work
 
 
 def _gained(asked: Asked, step: Step, parts: int) -> int:
@@ -141,6 +180,9 @@ def _gained(asked: Asked, step: Step, parts: int) -> int:
 
 
 def _decode(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
+    if asked.budget is not None and batch > asked.budget:
+        msg = f"--max-num-batched-tokens {asked.budget:,} is less than the {batch:,} sequences that decode, a token each; give more"
+        raise UsageError(msg)
     yield decode_step(batch, asked.context), 1
 
 
@@ -163,12 +205,18 @@ def _prefill(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
 
 
 def _mixed(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
-    """Every sequence decodes; what they leave of the budget takes the end of a prompt as long as the context."""
-    chunk = min((asked.budget or DEFAULT_BUDGET) - batch, asked.context)
-    if chunk < 1:
-        msg = f"--max-num-batched-tokens {asked.budget or DEFAULT_BUDGET:,} leaves no token of a prompt beside {batch:,} sequences; give more"
+    """Every sequence decodes; what they leave of the budget takes the end of a prompt."""
+    budget, prompt = asked.room or DEFAULT_BUDGET, asked.prompt or asked.context
+    if asked.cached:
+        msg = (
+            "--prefix-hit does not go with --phase mixed: its chunk stands at the end of a prompt, behind all the rest"
+        )
         raise UsageError(msg)
-    yield mixed_step(batch, asked.context, chunk, cached=asked.context - chunk, last=True), 1
+    chunk = min(budget - batch, prompt)
+    if chunk < 1:
+        msg = f"--max-num-batched-tokens {budget:,} leaves no token of a prompt beside {batch:,} sequences; give more"
+        raise UsageError(msg)
+    yield mixed_step(batch, asked.context, chunk, cached=prompt - chunk, last=True), 1
 
 
 STEPS: Final[Mapping[str, Callable[[Asked, int], Iterator[tuple[Step, int]]]]] = {
@@ -182,13 +230,14 @@ def shortage(ready: Ready, asked: Asked) -> str:
     """What does not fit on one device at the batch and context asked; empty where weights + cache <= memory. [B]"""
     shards = ready.deployment.shards
     prompts = shards.dp * min(-(-asked.batch // shards.dp), shards.pp) if asked.phase == MIXED else 0
-    cache = cache_on_one(ready, asked.batch + prompts, asked.context)
+    cache = cache_on_one(ready, asked.batch, asked.context)
+    cache += cache_on_one(ready, prompts, asked.prompt or asked.context)
     if ready.weight_bytes + cache <= ready.capacity:
         return ""
     where = "each GPU" if shards.devices > 1 else "the GPU"
     return (
         f"{where} offers {ready.capacity / 1e9:.1f} GB; weights take {ready.weight_bytes / 1e9:.1f} GB and the cache of "
-        f"{asked.batch + prompts:,} x {asked.context:,} tokens {cache / 1e9:.1f} GB"
+        f"{asked.batch:,} x {asked.context:,} tokens{' and of the prompts beside' if prompts else ''} {cache / 1e9:.1f} GB"
     )
 
 

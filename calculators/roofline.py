@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 COMPUTE: Final = "compute"
 MEMORY: Final = "memory"
 LINK: Final = "link"
-# what a device without a peak for a format computes in instead, the first that it has: weights are widened as they
-# are read (Marlin and its kin), bf16 becomes fp16 or fp32, fp32 is split into narrower products on matrix-only devices
+# format asked -> what a device without it computes in instead: weights are widened as they are read (Marlin and its
+# kin), bf16 becomes fp16 or fp32; and where its own is slower than a wider one, as fp16 of Pascal's GeForce, that one
 INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
     "fp4": ("bf16", "fp16", "fp32"),
     "fp8": ("bf16", "fp16", "fp32"),
@@ -23,12 +23,14 @@ INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
     "int4": ("bf16", "fp16", "fp32"),
     "bf16": ("fp16", "fp32"),
     "fp16": ("bf16", "fp32"),
+    "ggml": ("fp16", "bf16", "fp32"),  # llama.cpp's types: widened, but see `_slow_halves`
     "fp32": ("tf32", "bf16", "fp16"),
     "fp64": ("fp64_tensor", "fp32", "bf16"),
 }
+EXACT: Final = frozenset(("fp32", "fp64"))  # computed in what is narrower only where nothing else is there
 # engine -> format -> the peak that its kernels reach for where a device has it. llama.cpp has cuBLAS multiply F16, and
 # what it widens to F16, with fp16 accumulation (ggml-cuda: CUBLAS_COMPUTE_16F unless forced), twice as quick on GeForce.
-ENGINE_PEAKS: Final[Mapping[str, Mapping[str, str]]] = {"llama.cpp": {"fp16": "fp16_acc16"}}
+ENGINE_PEAKS: Final[Mapping[str, Mapping[str, str]]] = {"llama.cpp": {"fp16": "fp16_acc16", "ggml": "fp16_acc16"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,11 @@ def roofs_of(accelerator: Accelerator, engine: str = "none") -> Roofs:
     >>> turing = roofs_of(find_accelerator("rtx-2080-ti").accelerator)
     >>> turing.instead["fp8"], turing.instead["bf16"], round(turing.ridge("fp8"), 1)
     ('fp16', 'fp16', 87.3)
+    >>> roofs_of(find_accelerator("p40").accelerator).instead["fp16"]  # 1/64 of fp32's rate
+    'fp32'
     """
-    chosen = {name: next((n for n in (name, *rest) if n in accelerator.peaks), None) for name, rest in INSTEAD.items()}
     own = ENGINE_PEAKS.get(engine, {})
-    known = {name: _quicker(accelerator, used, own.get(used)) for name, used in chosen.items() if used is not None}
+    known = {name: used for name in INSTEAD if (used := _computed(accelerator, name, own.get(name)))}
     return Roofs(
         device=accelerator.id,
         bandwidth=accelerator.bandwidth,
@@ -74,11 +77,20 @@ def roofs_of(accelerator: Accelerator, engine: str = "none") -> Roofs:
     )
 
 
-def _quicker(accelerator: Accelerator, used: str, other: str | None) -> str:
-    """The format of the higher peak of the two."""
-    if other is None or other not in accelerator.peaks:
-        return used
-    return other if accelerator.peak(other) > accelerator.peak(used) else used
+def _computed(accelerator: Accelerator, name: str, quicker: str | None) -> str | None:
+    """The format that a device computes one in: the quickest of it, those it is widened to, and an engine's own."""
+    every = [n for n in (name, *INSTEAD[name], quicker) if n is not None and n in accelerator.peaks]
+    if name == "ggml" and "int8" in accelerator.peaks and _slow_halves(accelerator):
+        every.append("int8")
+    if name in EXACT:
+        return next(iter(every), None)
+    return max(every, key=accelerator.peak, default=None)
+
+
+def _slow_halves(accelerator: Accelerator) -> bool:
+    """Whether 16 bits are no quicker than 32: there llama.cpp multiplies its types in int8 (dp4a on Pascal)."""
+    halves = [accelerator.peak(name) for name in ("fp16", "bf16") if name in accelerator.peaks]
+    return max(halves, default=0.0) <= accelerator.peaks.get("fp32", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +102,17 @@ class Term:
         bound: max of what compute, memory or the link need. [s]
         bound_by: compute, memory or link.
         full: the same were activations to go through memory too. [s]
+        arithmetic, memory: what compute alone and memory alone would take. [s]
+        moved: of an exchange, bytes that the device sends over the link that takes the longest. [B]
     """
 
     op: Op | Exchange
     bound: float
     bound_by: str
     full: float
+    arithmetic: float = 0.0
+    memory: float = 0.0
+    moved: float = 0.0
 
 
 def compute_seconds(flops: float, peak: float) -> float:
@@ -135,5 +152,5 @@ def timed(op: Op, roofs: Roofs) -> Term:
     moving = size / roofs.bandwidth
     full = max(arithmetic, (size + op.activation_read + op.activation_written) / roofs.bandwidth)
     if moving >= arithmetic:
-        return Term(op, moving, MEMORY, full)
-    return Term(op, arithmetic, COMPUTE, full)
+        return Term(op, moving, MEMORY, full, arithmetic, moving)
+    return Term(op, arithmetic, COMPUTE, full, arithmetic, moving)

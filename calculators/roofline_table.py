@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import whole
-from roofcast.calculators.estimate import Layout, layout_of, provenance_of, ready_remarks
+from roofcast.calculators.estimate import Layout, Weights, layout_of, provenance_of, ready_remarks, weights_of
 from roofcast.calculators.phases import answer_point
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL
 
@@ -84,6 +84,8 @@ class RooflineResult:
     """Id of the accelerator."""
     layout: Layout
     """How the devices share the model."""
+    weights: Weights
+    """How weights are stored and multiplied."""
     bandwidth_bytes_per_second: float
     """Memory bandwidth of one. [B/s]"""
     roofs: list[Roof]
@@ -106,6 +108,7 @@ def roofline_result(ready: Ready, asked: Sequence[Asked]) -> tuple[RooflineResul
         model=ready.model.name,
         gpu=accelerator.id,
         layout=layout_of(ready),
+        weights=weights_of(ready),
         bandwidth_bytes_per_second=accelerator.bandwidth,
         roofs=_roofs(ready, points),
         rows=[_row(point) for point in points],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.parallel import exchange_seconds
+from roofcast.calculators.parallel import exchange_cost
 from roofcast.calculators.roofline import LINK, Term, timed
 from roofcast.modelspec.op import Op
 from roofcast.modelspec.ops import step_exchanges, step_ops
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.deployment import Ready
     from roofcast.modelspec.step import Step
+
+# what of an operation grows with how often it is done
+SCALED: Final = ("flops", "weight_bytes", "state_read", "state_written", "activation_read", "activation_written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,16 @@ class Estimate:
     def full(self) -> float:
         """Least time were activations to go through memory. [s]"""
         return sum(term.full for term in self.terms)
+
+    @property
+    def overlapped(self) -> float:
+        """Were operations to overlap without limit: max of all F / P, all D / B and all exchanges, each summed. [s]
+
+        Kernels that fuse attention of prefill and decode, or hide exchanges behind another batch, go below the sum of
+        maxima; nothing goes below this.
+        """
+        links = sum(term.bound for term in self.terms if term.bound_by == LINK)
+        return max(sum(term.arithmetic for term in self.terms), sum(term.memory for term in self.terms), links)
 
     @property
     def flops(self) -> float:
@@ -112,22 +125,14 @@ def scaled(one: Estimate, times: int) -> Estimate:
 
 
 def _repeated(term: Term, times: int) -> Term:
-    op = term.op
-    if not isinstance(op, Op):
-        return replace(term, op=replace(op, times=op.times * times), bound=term.bound * times, full=term.full * times)
-    more = replace(
-        op,
-        flops=op.flops * times,
-        weight_bytes=op.weight_bytes * times,
-        state_read=op.state_read * times,
-        state_written=op.state_written * times,
-        activation_read=op.activation_read * times,
-        activation_written=op.activation_written * times,
-    )
-    return replace(term, op=more, bound=term.bound * times, full=term.full * times)
+    made = {name: getattr(term, name) * times for name in ("bound", "full", "arithmetic", "memory", "moved")}
+    if not isinstance(term.op, Op):
+        return replace(term, op=replace(term.op, times=term.op.times * times), **made)
+    more = {name: getattr(term.op, name) * times for name in SCALED}
+    return replace(term, op=replace(term.op, **more), **made)
 
 
 def _exchanged(ready: Ready, step: Step) -> Iterable[Term]:
     for exchange in step_exchanges(ready.program, step):
-        seconds = exchange_seconds(exchange, ready.fabric)
-        yield Term(exchange, seconds, LINK, seconds)
+        cost = exchange_cost(exchange, ready.fabric)
+        yield Term(exchange, cost.seconds, LINK, cost.seconds, moved=cost.moved)

@@ -29,11 +29,13 @@ KV_SAYS: Final = {
     "kivi2": "KIVI, arXiv:2402.02750: keys scaled a channel, values a token, a 16-bit scale and zero point for 32 elements: "
     "3 bits an element, not 2, and the last 128 tokens in 16 bits",
 }
+WIDENED_SAYS: Final = "multiplied in 16 bits, so a prefill that arithmetic bounds gains nothing over 16-bit weights, and loses against FP8"
 WEIGHT_SAYS: Final = {
+    "bf16": "stored and multiplied in 16 bits",
     "fp8": "weights and activations in FP8 where the device multiplies it: prefill too; else weights are widened",
-    "int4": "weights alone (scales not counted): they are widened to 16 bits, so prefill gains nothing where compute-bound",
-    "q8_0": "llama.cpp's 8.5 bits: widened to 16 bits, so prefill gains nothing where compute-bound",
-    "q4_k_m": "llama.cpp's mix of 4.5 and 6.6 bits: widened to 16 bits, so prefill gains nothing where compute-bound",
+    "int4": f"weights alone (scales not counted): {WIDENED_SAYS}",
+    "q8_0": f"llama.cpp's 8.5 bits: {WIDENED_SAYS}",
+    "q4_k_m": f"llama.cpp's mix of 4.5 and 6.6 bits: {WIDENED_SAYS}",
 }
 
 
@@ -121,7 +123,7 @@ def of_devices(base: Base) -> Iterator[Change]:
     deployment = base.ready.deployment
     for times in (2, 4):
         shards = replace(deployment.shards, tp=deployment.shards.tp * times)
-        says = f"{shards.devices} GPUs: weights and KV heads are shared, sums over the group are added"
+        says = f"{shards.devices} GPUs: heads and widths are split among them, sums over the group are added"
         yield Change("tp", f"tensor parallel {shards.tp}", _with(base, replace(deployment, shards=shards)), says)
 
 
@@ -131,7 +133,10 @@ def of_attention(base: Base) -> Iterator[Change]:
     for name, (turn, says) in ATTENTIONS.items():
         changed = reformed(spec, turn)
         if changed != spec:
-            yield Change("attention", f"{name} instead of {spec.attention_label}", _reshape(base, changed), says)
+            turned = dict.fromkeys(
+                mixer.label for layer in spec.layers for mixer in layer.mixers if turn(mixer) != mixer
+            )
+            yield Change("attention", f"{name} instead of {'+'.join(turned)}", _reshape(base, changed), says)
 
 
 def _reshape(base: Base, spec: ModelSpec) -> Callable[[], Ready]:

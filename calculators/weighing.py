@@ -8,6 +8,7 @@ from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.stored import disagreements, stored_by_component
 from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS, Format
+from roofcast.modelspec.ggml_names import NAMES
 from roofcast.modelspec.storage import Average, Storage, uniform
 
 if TYPE_CHECKING:
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
 
-# dtype of a stored tensor -> the format whose peak counts; those of ggml's blocks are widened to fp16
+# dtype of a stored tensor -> the format whose peak counts; those of ggml's blocks are one of their own
 COMPUTE: Final[Mapping[str, str]] = {
     "F64": "fp64", "F32": "fp32", "BF16": "bf16", "F16": "fp16",
     "F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8",
 }  # fmt: skip
-WIDENED: Final = "fp16"
+WIDENED: Final = "ggml"
 SCALES: Final = "scales"
 
 
@@ -74,7 +75,8 @@ def _mixed(model: Model, name: str) -> Storage:
     averages = {
         part: Average(size / counts[part], WIDENED) for part, size in made.components.items() if counts.get(part)
     }
-    return Storage(averages, Average(made.total / sum(counts.values()), WIDENED))
+    modules = {module: Average(made.tensors[n], WIDENED) for module, n in NAMES.items() if n in made.tensors}
+    return Storage(averages, Average(made.total / sum(counts.values()), WIDENED), modules=modules)
 
 
 def _by_files(model: Model, stored: list[StoredComponent]) -> Storage:

@@ -56,7 +56,9 @@ class Machine:
             raise UsageError(f"--gpus {self.gpus} is no multiple of --pp x --dp, {others}")
         tp = self.tp or (self.gpus // others if self.gpus else 1)
         if self.gpus is not None and tp * others != self.gpus:
-            raise UsageError(f"--gpus {self.gpus} and --tp x --pp x --dp, {tp * others}, differ; give one of them")
+            raise UsageError(
+                f"--gpus {self.gpus} is not --tp x --pp x --dp, {tp * others}; leave it out, or give --pp or --dp the rest"
+            )
         return Shards(tp, self.pp, self.ep, self.dp)
 
 
@@ -86,7 +88,7 @@ class Points:
         Raises:
             UsageError: several hundred of them.
         """
-        asked = options.token_list(self.batch, "--batch") or list(DEFAULT_BATCHES)
+        asked = options.batch_list(self.batch) or list(DEFAULT_BATCHES)
         return _few(list(dict.fromkeys(asked)), "--batch")
 
     def contexts(self, phase: str, model: Model) -> list[int]:
@@ -103,19 +105,37 @@ class Points:
 
     def asked(self, phases: tuple[str, ...], model: Model) -> list[Asked]:
         """Every phase at every context and batch."""
-        from roofcast.calculators.phases import asked_of
+        from dataclasses import replace
 
+        from roofcast.calculators.phases import asked_of
+        from roofcast.modelspec.step import MIXED
+
+        hit, beside = options.share(self.hit, "--prefix-hit"), self._beside()
+        made = [
+            asked
+            for phase in phases
+            for asked in asked_of((phase,), self.batches(), self.contexts(phase, model), budget=self.tokens, cached=hit)
+        ]
+        return [replace(asked, prompt=beside) if asked.phase == MIXED else asked for asked in made]
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of a step at most; None where it is not asked.
+
+        Raises:
+            UsageError: several numbers.
+        """
         budget = options.token_list(self.budget, "--max-num-batched-tokens")
         if budget and len(budget) > 1:
             raise UsageError(f"--max-num-batched-tokens {self.budget}: it takes one number")
-        hit = options.share(self.hit, "--prefix-hit")
-        return [
-            asked
-            for phase in phases
-            for asked in asked_of(
-                (phase,), self.batches(), self.contexts(phase, model), budget=budget[0] if budget else None, cached=hit
-            )
-        ]
+        return budget[0] if budget else None
+
+    def _beside(self) -> int | None:
+        """The prompt whose end a mixed step takes, where decode's context is given apart."""
+        prompts = options.token_list(self.prompt, "--prompt") if self.context else None
+        if prompts and len(prompts) > 1:
+            raise UsageError(f"--prompt {self.prompt}: beside --context a mixed step takes one")
+        return prompts[0] if prompts else None
 
     def check(self) -> None:
         """Refuses what cannot be read before any model is.
@@ -130,12 +150,13 @@ class Points:
             (self.budget, "--max-num-batched-tokens"),
         ):
             options.token_list(text, option)
+        _ = self.tokens
         options.share(self.hit, "--prefix-hit")
 
     @property
     def inputs(self) -> dict[str, object]:
         """What shapes the answer, as `inputs` repeats it."""
-        return {"max_num_batched_tokens": self.budget, "prefix_hit": options.share(self.hit, "--prefix-hit")}
+        return {"prefix_hit": options.share(self.hit, "--prefix-hit")}
 
 
 def _few(values: list[int], option: str) -> list[int]:
@@ -186,6 +207,7 @@ def asked_inputs(wanted: list[Asked]) -> dict[str, object]:
         "phases": list(dict.fromkeys(asked.phase for asked in wanted)),
         "batches": list(dict.fromkeys(asked.batch for asked in wanted)),
         "contexts": list(dict.fromkeys(asked.context for asked in wanted)),
+        "max_num_batched_tokens": next((asked.room for asked in wanted), None),
     }
 
 
@@ -210,7 +232,7 @@ def one(text: str | None, option: str, default: int) -> int:
     Raises:
         UsageError: there are several.
     """
-    values = options.token_list(text, option) or [default]
+    values = (options.batch_list(text) if option == "--batch" else options.token_list(text, option)) or [default]
     if len(values) > 1:
         raise UsageError(f"{option} {text}: it takes one number here")
     return values[0]

@@ -25,6 +25,18 @@ def token_list(text: str | None, option: str = "--context") -> list[int] | None:
         raise UnitError(f"{option} {text}: {error}") from error
 
 
+def batch_list(text: str | None) -> list[int] | None:
+    """A comma-separated list of numbers of sequences; None stays None.
+
+    >>> batch_list("1,16,1k")
+    [1, 16, 1024]
+    """
+    try:
+        return None if text is None else [parse_tokens(part) for part in text.split(",")]
+    except UnitError as error:
+        raise UnitError(f"--batch {text}: it must list numbers of sequences, 1 or more, such as 1,16,64") from error
+
+
 def encoder_count(text: str | None) -> int | None:
     """Tokens of an encoder; None stays None."""
     try:
@@ -56,7 +68,9 @@ def link_bandwidth(text: str | None) -> float | None:
     try:
         value = parse_quantity(text, "bit/s") / BITS if in_bits else parse_quantity(text, "B/s")
     except UnitError as error:
-        raise UnitError(f"--network {text}: {error}") from error
+        raise UnitError(
+            f"--network {text}: it is no rate of a link; write it like '400 Gbit/s' or '50 GB/s'"
+        ) from error
     if not LEAST_LINK <= value <= MOST_LINK:
         raise UnitError(f"--network {text}: no link is so fast or slow; write it like '400 Gbit/s'")
     return value

@@ -179,7 +179,19 @@ def moe_layer(config: Config) -> MoeFeedForward:
         idle=idle,
         router_parameters=router(config, experts) if router else None,
         narrow_bias=narrow is not None and config.trait(family.mlp_bias),
+        groups=_groups(config, experts),
     )
+
+
+def _groups(config: Config, experts: int) -> tuple[int, int]:
+    """Groups of experts, and how many of them a token may choose from; one where the file states none that can be.
+
+    They shape no weight and no state, only where tokens are sent.
+    """
+    groups, chosen = config.raw.get("n_group"), config.raw.get("topk_group")
+    if type(groups) is int and type(chosen) is int and 0 < chosen < groups <= experts and experts % groups == 0:
+        return groups, chosen
+    return 1, 1
 
 
 def _shared_width(config: Config, width: int) -> int:

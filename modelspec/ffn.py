@@ -97,6 +97,7 @@ class MoeFeedForward:
         idle: experts of the router that pass a token on unchanged (identity experts).
         router_parameters: of a router that is not one matrix; None is E h.
         narrow_bias: whether the two projections around a narrower width have biases.
+        groups: that the experts stand in, and how many of them a token may choose from.
     """
 
     expert: DenseFeedForward
@@ -109,6 +110,7 @@ class MoeFeedForward:
     idle: int = 0
     router_parameters: int | None = None
     narrow_bias: bool = False
+    groups: tuple[int, int] = (1, 1)
 
     @property
     def label(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.errors import UndeterminedModelError
@@ -112,11 +112,13 @@ class MixBytes:
         components: bytes by component, as `ModelSpec.components` names them. [B]
         elements: parameters by ggml type.
         assumptions: what was taken as given, a line each.
+        tensors: bytes an element of the matrices of one name, over all layers. [B]
     """
 
     components: Mapping[str, int]
     elements: Mapping[str, int]
     assumptions: tuple[str, ...]
+    tensors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -179,14 +181,20 @@ def mix_bytes(spec: ModelSpec, name: str, *, imatrix: bool | None = None) -> Mix
     tensors = gguf_tensors(spec, inventory(spec))
     components: Counter[str] = Counter(dict.fromkeys(spec.components, 0))
     elements: Counter[str] = Counter()
+    named: Counter[str] = Counter()
     for tensor, kind in _typed(spec, mix, tensors, imatrix=_by_default(mix) if imatrix is None else imatrix):
         components[tensor.component] += BY_NAME[kind].size(tensor.elements)
         elements[kind] += tensor.elements
+        named[tensor.name] += BY_NAME[kind].size(tensor.elements)
+    counts = Counter[str]()
+    for tensor in tensors:
+        counts[tensor.name] += tensor.elements
     for component, count, kind in _rest(spec, mix, tensors):
         components[component] += BY_NAME[kind].size(count)
         elements[kind] += count
     unused = sum(tensor.elements for tensor in tensors if not tensor.used)
-    return MixBytes(dict(components), dict(elements), tuple(_assumptions(spec, mix, imatrix, unused)))
+    each = {name: size / counts[name] for name, size in named.items()}
+    return MixBytes(dict(components), dict(elements), tuple(_assumptions(spec, mix, imatrix, unused)), each)
 
 
 def _by_default(mix: Mix) -> bool:

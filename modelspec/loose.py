@@ -59,11 +59,15 @@ def _widths(part: FeedForward) -> float:
     return sum(3.0 * matrix.rows * (chosen if IN_EXPERTS in f".{matrix.name}" else 1) for matrix in inner)
 
 
-def gathered(spec: ModelSpec, storage: Storage) -> float:
-    """Bytes of the rows that one token looks up, in the embedding and in tables beside it."""
+def gathered(spec: ModelSpec, storage: Storage, tp: int) -> float:
+    """Bytes of the rows that one token looks up on one of the devices that split them, in every table there is.
+
+    Spare rows of the embedding are no table of their own.
+    """
     each = storage.average(EMBEDDING).bytes
     positions = spec.hidden * bool(spec.position_parameters)
-    return each * (spec.hidden + positions + sum(table.columns for table in spec.tables))
+    tables_beside = sum(table.columns for table in spec.tables if table.name != "embed_tokens")
+    return each * (spec.hidden + positions + tables_beside) / tp
 
 
 def tables(spec: ModelSpec, storage: Storage, tp: int) -> float:

@@ -79,6 +79,7 @@ class Exchange:
         times: how often in the step.
         by: the function that counted it.
         fan: of all_to_all, ranks that each part is sent to, drawn evenly and with repetition; once to each of them.
+        groups: that the ranks' experts stand in, and how many of them a part may be sent to.
     """
 
     name: str
@@ -89,4 +90,5 @@ class Exchange:
     times: float
     by: str = ""
     fan: int = 1
+    groups: tuple[int, int] = (1, 1)
     family: str = COLLECTIVE

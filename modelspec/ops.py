@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.modelspec.cached import entry_bytes, part_bytes
+from roofcast.modelspec.cached import entry_bytes, part_bytes, residual
 from roofcast.modelspec.op import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from roofcast.modelspec.state import Kept
     from roofcast.modelspec.step import Group, Step
 
+HERE: Final = "roofcast.modelspec.ops"
 ACTIVATION: Final = 2  # [B] of an element between operations: engines keep 16 bits
+FP8_SCALE: Final = 4  # [B] beside the key of an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,11 @@ def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
     tokens = step.tokens
     ops = [gather_op(program, tokens, formats)]
     ops += [dense_op(part, times, tokens) for part, times in program.dense]
-    met = tokens * program.shards.dp if program.shards.ep > 1 else tokens
-    ops += [experts_op(part, times, met) for part, times in program.routed]
+    ops += [experts_op(part, times, step.met if program.shards.ep > 1 else tokens) for part, times in program.routed]
     ops += [cross_op(*part, step) for part in program.crossed if _starts(step)]
     for group in step.groups:
         ops += [mixer_op(mixing, group, formats, program.shards.tp) for mixing in program.mixers]
+        ops += [index_op(mixing, group) for mixing in program.mixers if getattr(mixing.mixer, "index", None)]
     ops.append(elementwise_op(program, tokens, formats))
     if step.positions:
         ops.append(head_op(program.head, step.positions))
@@ -74,8 +76,8 @@ def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
 
 
 def gather_op(program: Program, tokens: int, formats: Formats) -> Op:
-    """The input embedding, a gather: T x h b bytes of rows, and no FLOP; the table itself is not read. [B]"""
-    size = tokens * program.gathered
+    """The input embedding, a gather: min(T, V) x h b bytes of rows, and no FLOP; the table itself is not read. [B]"""
+    size = min(tokens, program.spec.vocab) * program.gathered
     return Op(
         "embedding",
         ELEMENTWISE,
@@ -83,7 +85,7 @@ def gather_op(program: Program, tokens: int, formats: Formats) -> Op:
         weight_bytes=size,
         activation_written=tokens * program.spec.hidden * ACTIVATION,
         format=formats.activations,
-        by="modelspec.ops:gather_op",
+        by=f"{HERE}.gather_op",
     )
 
 
@@ -105,7 +107,7 @@ def dense_op(part: Dense, times: float, tokens: int) -> Op:
         activation_read=times * tokens * part.inputs * ACTIVATION,
         activation_written=times * tokens * part.outputs * ACTIVATION,
         format=part.format,
-        by="modelspec.ops:dense_op",
+        by=f"{HERE}.dense_op",
     )
 
 
@@ -115,7 +117,7 @@ def cross_op(part: Dense, times: float, tokens: int, step: Step) -> Op:
     Steps that start no prompt have none: decode reads what is kept.
     """
     made = dense_op(part, times, tokens * _starts(step))
-    return replace(made, by="modelspec.ops:cross_op")
+    return replace(made, by=f"{HERE}.cross_op")
 
 
 def _starts(step: Step) -> int:
@@ -128,7 +130,7 @@ def head_op(part: Dense, positions: int) -> Op:
 
     In prefill that is the last position of each prompt, in decode every new token.
     """
-    return dense_op(part, 1.0, positions)
+    return replace(dense_op(part, 1.0, positions), by=f"{HERE}.head_op")
 
 
 def experts_op(part: Routed, times: float, tokens: int) -> Op:
@@ -147,12 +149,12 @@ def experts_op(part: Routed, times: float, tokens: int) -> Op:
         activation_read=chosen * part.inputs * ACTIVATION,
         activation_written=chosen * part.outputs * ACTIVATION,
         format=part.format,
-        by="modelspec.ops:experts_op",
+        by=f"{HERE}.experts_op",
     )
 
 
 def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
-    """Attention, or a recurrence, over one group's sequences: F / tp as heads split, and an index's scores whole. [FLOP]"""
+    """Attention, or a recurrence, over one group's sequences, as its heads are split: F / tp. [FLOP]"""
     mixer, make = mixing.mixer, decoded if group.phase == DECODE else prefilled
     flops, read, written = make(mixer, group, formats, tp)
     scale = mixing.times * group.sequences
@@ -166,7 +168,7 @@ def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
         activation_read=carried * mixing.inputs,
         activation_written=carried * mixing.outputs,
         format=formats.attention if mixer.published_kv_heads else formats.activations,
-        by=f"modelspec.ops:{make.__name__}",
+        by=f"{HERE}.{make.__name__}",
     )
 
 
@@ -190,29 +192,56 @@ def decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[
     """
     new, context = group.new, group.context
     seen = context - (new - 1) / 2
-    index = _indexing(mixer, group)
-    flops = (new * mixer.decode_flops(seen) - index) / tp + index
-    written = sum(_added(part, formats, tp, new) for part in mixer.state)
-    touched = sum(part_bytes(part, formats.kv, context, tp) for part in mixer.reads)
-    fixed = sum(entry_bytes(part, formats.kv, tp) for part in mixer.state if part.fixed and part.format != CACHE)
-    return flops, max(0.0, touched - written + fixed), written
-
-
-def _indexing(mixer: Attention, group: Group) -> float:
-    """FLOP of scoring tokens for a sparse index, which every device does whole: its keys and projections are not split."""
     index: Indexer | None = getattr(mixer, "index", None)
-    if index is None:
-        return 0.0
+    flops = new * (mixer.decode_flops(seen) - (index.decode_flops(seen) if index else 0.0))
+    written = sum(_added(part, formats, tp, new) for part in mixer.state)
+    touched = sum(part_bytes(part, formats.kv, context, tp) for part in _read(mixer))
+    fixed = sum(entry_bytes(part, formats.kv, tp) for part in mixer.state if part.fixed and part.format != CACHE)
+    return flops / tp, max(0.0, touched - written + fixed), written
+
+
+def index_op(mixing: Mixing, group: Group) -> Op:
+    """Scoring tokens for a sparse index: 2 n_i d_i FLOP a query and token, d_i + 4 bytes a token read. [FLOP]
+
+    On every device whole: its keys and projections are not split. Keys count as the kernels of DeepSeek-V3.2 read and
+    multiply them, FP8 with an fp32 scale, the least that any does; in the cache they count in its format.
+
+    Source: DeepSeek-V3.2, arXiv:2512.02556, section 2.1; deepseek-ai/DeepGEMM, fp8_mqa_logits.
+    """
+    index: Indexer = mixing.mixer.index  # type: ignore[attr-defined]  # asked of those that have one
+    scale = mixing.times * group.sequences
     if group.phase == DECODE:
-        return group.new * index.decode_flops(group.context - (group.new - 1) / 2)
-    return index.prefill_flops(group.context) - index.prefill_flops(group.before)
+        flops, seen = group.new * index.decode_flops(group.context - (group.new - 1) / 2), group.context
+    else:
+        flops, seen = index.prefill_flops(group.context) - index.prefill_flops(group.before), group.before
+    read = sum(part.entries(seen) * (part.elements + FP8_SCALE) for part in index.reads)
+    decode = group.phase == DECODE
+    return Op(
+        "index.decode" if decode else "index.prefill",
+        ATTN_DECODE if decode else ATTN_PREFILL,
+        scale * flops,
+        state_read=scale * read,
+        format="fp8",
+        by=f"{HERE}.index_op",
+    )
+
+
+def _read(mixer: Attention) -> list[Kept]:
+    """What a step reads of a sequence's state, an index's keys apart."""
+    parts = list(mixer.reads)
+    index: Indexer | None = getattr(mixer, "index", None)
+    for part in index.reads if index else ():
+        parts.remove(part)
+    return parts
 
 
 def _added(part: Kept, formats: Formats, tp: int, new: int) -> float:
     """Bytes that new tokens write: their entries; a recurrent state whole; an encoder's keys and values never. [B]"""
     if part.fixed:
         return entry_bytes(part, formats.kv, tp) * (part.format != CACHE)
-    return min(new, part.cap or new) / part.per * entry_bytes(part, formats.kv, tp)
+    return min(new, part.cap or new) / part.per * entry_bytes(part, formats.kv, tp) + residual(
+        part, formats.kv, new, tp
+    )
 
 
 def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
@@ -229,14 +258,15 @@ def prefilled(mixer: Attention, group: Group, formats: Formats, tp: int) -> tupl
     >>> prefilled(llama, second, Formats(FORMATS["bf16"], "bf16"), 1)  # (4096^2 - 2048^2) x 32 x 256
     (103079215104.0, 8388608.0, 8388608.0)
     """
-    index = _indexing(mixer, group)
+    index: Indexer | None = getattr(mixer, "index", None)
     prefix = mixer.prefix_flops(group.before, group.new) if group.before and hasattr(mixer, "prefix_flops") else 0.0
-    flops = (mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before) + prefix - index) / tp + index
+    scored = index.prefill_flops(group.context) - index.prefill_flops(group.before) if index else 0.0
+    flops = (mixer.prefill_flops(group.context) - mixer.prefill_flops(group.before) + prefix - scored) / tp
     written = sum(
         entry_bytes(part, formats.kv, tp) if part.fixed else _added(part, formats, tp, group.new)
         for part in mixer.state
     )
-    read = sum(part_bytes(part, formats.kv, group.before, tp) for part in mixer.reads) if group.before else 0.0
+    read = sum(part_bytes(part, formats.kv, group.before, tp) for part in _read(mixer)) if group.before else 0.0
     return flops, read, written
 
 
@@ -251,7 +281,7 @@ def elementwise_op(program: Program, tokens: int, formats: Formats) -> Op:
         activation_read=moved / 2,
         activation_written=moved / 2,
         format=formats.activations,
-        by="modelspec.ops:elementwise_op",
+        by=f"{HERE}.elementwise_op",
     )
 
 
@@ -263,7 +293,7 @@ def step_exchanges(program: Program, step: Step) -> list[Exchange]:
 def _exchanges(program: Program, step: Step) -> Iterator[Exchange]:
     shards, spec = program.shards, program.spec
     tokens = step.tokens * spec.hidden * ACTIVATION
-    by = "modelspec.ops:step_exchanges"
+    by = f"{HERE}.step_exchanges"
     spread = shards.ep > 1 and shards.dp > 1
     blocks = program.blocks + (0 if spread else program.routed_blocks)
     yield Exchange("tp.all_reduce", ALL_REDUCE, tokens, shards.tp, 1, blocks + 1, by)  # and of the split embedding
@@ -277,16 +307,18 @@ def _exchanges(program: Program, step: Step) -> Iterator[Exchange]:
 def _dispatched(program: Program, tokens: float, by: str) -> Iterator[Exchange]:
     """Tokens to the devices of their experts and back, each device its share of a replica's tokens.
 
-    A token goes once to each domain, and there once to each device, that has any of its k experts; routed evenly.
+    A token goes once to each domain, and there once to each device, that has any of its k experts; routed evenly, among
+    the groups of experts that it may choose from.
     """
     shards, times = program.shards, program.routed_blocks
-    fan = max(part.moe.top_k for part, _ in program.routed)
+    widest = max((part.moe for part, _ in program.routed), key=lambda moe: moe.top_k)
+    to = widest.top_k, widest.groups
     sent, stride = tokens / shards.tp, shards.expert_slices
     narrow = (
         0.5 if any(part.format == "fp8" for part, _ in program.routed) else 1.0
     )  # tokens go in FP8, come in 16 bits
     shared = any(part.moe.shared for part, _ in program.routed)  # their width is cut over the group: parts to be summed
     yield Exchange("tp.reduce_scatter", REDUCE_SCATTER, tokens, shards.tp, 1, times * shared, by)
-    yield Exchange("ep.dispatch", ALL_TO_ALL, sent * narrow, shards.ep, stride, times, by, fan)
-    yield Exchange("ep.combine", ALL_TO_ALL, sent, shards.ep, stride, times, by, fan)
+    yield Exchange("ep.dispatch", ALL_TO_ALL, sent * narrow, shards.ep, stride, times, by, *to)
+    yield Exchange("ep.combine", ALL_TO_ALL, sent, shards.ep, stride, times, by, *to)
     yield Exchange("tp.all_gather", ALL_GATHER, tokens, shards.tp, 1, times, by)

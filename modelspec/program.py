@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Fusing = tuple[Matrix, str, Attention | None]  # a matrix, its component, and of whose attention it is
 
 SHARED: Final = "shared_experts"
+INDEXER: Final = ".indexer."
 # component -> module, by the last part of its name -> the term that matrices are fused into; the last is any other's
 TERMS: Final[dict[str, tuple[dict[str, str], str]]] = {
     ATTENTION: (
@@ -180,7 +181,7 @@ def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
         loose=sum(count for count, _ in rest),
         loose_bytes=loose_bytes,
         beside=beside(spec, shards.tp),
-        gathered=gathered(spec, storage),
+        gathered=gathered(spec, storage, shards.tp),
         head=head,
         blocks=_blocks(spec, routed=False),
         routed_blocks=_blocks(spec, routed=True),
@@ -216,7 +217,8 @@ def _dense_parts(spec: ModelSpec, layer: Layer, number: int, storage: Storage, s
     for matrix, component, mixer in _working(spec, layer):
         known, other = TERMS[component]
         last = matrix.name.rpartition(".")[2]
-        name = "ffn.shared" if SHARED in matrix.name else known.get(last, other)
+        own = {SHARED: "ffn.shared", INDEXER: "attn.index"}
+        name = next((term for part, term in own.items() if part in matrix.name), known.get(last, other))
         fused[name].append((matrix, component, mixer))
     for name, matrices in fused.items():
         for part in _by_format(matrices, number, storage):

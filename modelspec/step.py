@@ -48,9 +48,11 @@ class Step:
 
     Args:
         groups: at least one.
+        others: tokens of other replicas in the same step, which meet these in experts that all share. [token]
     """
 
     groups: tuple[Group, ...]
+    others: int = 0
 
     @property
     def tokens(self) -> int:
@@ -60,6 +62,11 @@ class Step:
         512
         """
         return sum(group.tokens for group in self.groups)
+
+    @property
+    def met(self) -> int:
+        """Tokens of all replicas, which shared experts see together. [token]"""
+        return self.tokens + self.others
 
     @property
     def positions(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ class Storage:
         components: component -> its average; those that lack are as `plain`.
         plain: of what no component tells, and of what a packing leaves out.
         packing: of checkpoints whose config tells how each matrix is stored; None else.
-        assumptions: what was taken as given, a line each.
+        modules: module in a layer -> its average, where it is known more closely than its component's.
     """
 
     components: Mapping[str, Average]
     plain: Average
     packing: Packing | None = None
-    assumptions: tuple[str, ...] = ()
+    modules: Mapping[str, Average] = field(default_factory=dict)
 
     @property
     def by_layer(self) -> bool:
@@ -68,7 +68,7 @@ class Storage:
         matrix = placed.matrix
         elements = matrix.rows * matrix.columns
         if self.packing is None:
-            stored = self.average(placed.component)
+            stored = self.modules.get(matrix.name) or self.average(placed.component)
             return (Piece(1.0, elements * stored.bytes, stored.format),)
         plain = Piece(1.0, elements * self.plain.bytes, self.plain.format)
         return tuple(

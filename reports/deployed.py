@@ -10,7 +10,7 @@ from roofcast.reports.numbers import context_name, count
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roofcast.calculators.estimate import Layout
+    from roofcast.calculators.estimate import Layout, Weights
 
 DECIDED: Final = {DECODE: "TPOT", PREFILL: "TTFT"}  # what the time of a phase decides
 MEANT: Final = {
@@ -49,9 +49,11 @@ def layout_words(layout: Layout) -> str:
     return ", ".join(text for text, devices in words.items() if devices > 1)
 
 
-def setup_lines(layout: Layout, inputs: Mapping[str, Any]) -> list[str]:
+def setup_lines(layout: Layout, stored: Weights, inputs: Mapping[str, Any]) -> list[str]:
     """Layout, formats and engine."""
-    weights, kv, engine = inputs.get("weights") or "as stored", inputs.get("kv"), inputs.get("engine") or "none"
+    kv, engine = inputs.get("kv"), inputs.get("engine") or "none"
+    bits = f"{stored.bits:.1f} bits each, " if stored.bits else ""
+    weights = f"{inputs.get('weights') or 'as stored'} ({bits}multiplied in {' and '.join(stored.formats) or 'none'})"
     return [*([layout_words(layout)] if layout.gpus > 1 else []), f"weights {weights}, KV cache {kv}, engine {engine}"]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.hwdb.units import show_percent, show_si
 from roofcast.modelspec.op import COLLECTIVE
+from roofcast.modelspec.step import MIXED
 from roofcast.reports.data import as_data
 from roofcast.reports.deployed import BOUNDS_ONLY, DECIDED, on_devices, phase_title, setup_lines, step_name
 from roofcast.reports.document import Document, Table, plain, table
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 GB: Final = 1e9
 MB: Final = 1e6
+MOST_SAID: Final = 6  # rows whose steps are told
 NO_ROOM: Final = "no room"  # where the least time would stand by what bounds it
 OFFERED: Final = {
     "visible": "visible to programs",
@@ -40,7 +42,7 @@ def estimate_document(result: EstimateResult, inputs: Mapping[str, Any], remarks
         records=[_record(result, row) for row in result.phases],
         lines=tuple(map(plain, _lines(result, inputs))),
         tables=(*(_times(phase, rows[phase]) for phase in phases), *(_terms(row) for row in shown)),
-        remarks=remarks + _notes(result),
+        remarks=remarks + _notes(result, inputs),
     )
 
 
@@ -54,7 +56,7 @@ def _lines(result: EstimateResult, inputs: Mapping[str, Any]) -> list[str]:
     where = " each" if result.layout.gpus > 1 else ""
     return [
         f"{result.model} on {on_devices(result.gpu, result.layout)}: {_verdict(result)}",
-        *setup_lines(result.layout, inputs),
+        *setup_lines(result.layout, result.weights, inputs),
         (
             f"memory {_size(result.memory_bytes)}{where}, {OFFERED.get(result.memory_from, result.memory_from)}; "
             f"weights {_size(result.weight_bytes)}{where}; {show_si(result.bandwidth_bytes_per_second, 'B/s')}"
@@ -126,7 +128,7 @@ def _term(term: TermRow, *, linked: bool) -> tuple[str, ...]:
         NOTHING if sent else short(term.flops),
         NOTHING if sent else figures(term.weight_bytes / MB),
         NOTHING if sent else figures(term.state_bytes / MB),
-        *([figures(term.bytes / MB) if sent else NOTHING] if linked else []),
+        *([figures(term.exchanged_bytes / MB) if sent else NOTHING] if linked else []),
         figures(term.intensity),
         term.format or NOTHING,
         NOTHING if term.bound_seconds is None else show_si(term.bound_seconds, "s", 3),
@@ -135,15 +137,38 @@ def _term(term: TermRow, *, linked: bool) -> tuple[str, ...]:
     )
 
 
-def _notes(result: EstimateResult) -> Remarks:
+def _pieces(result: EstimateResult) -> str | None:
+    """How many steps prompts take where they take several."""
+    cut = [row for row in result.phases if row.steps > 1]
+    if not cut:
+        return None
+    said = ", ".join(f"{row.steps:,} ({count(row.batch)} at {context_name(row.context)})" for row in cut[:MOST_SAID])
+    return f"prompts are cut: steps of prefill are {said}{', ...' if len(cut) > MOST_SAID else ''}; each reads the weights anew"
+
+
+def _mixed(result: EstimateResult, inputs: Mapping[str, Any]) -> str | None:
+    """What a mixed step takes, and what its tokens are."""
+    if not any(row.phase == MIXED for row in result.phases):
+        return None
+    tokens = inputs.get("max_num_batched_tokens")
+    return (
+        f"a mixed step takes {tokens:,} tokens (--max-num-batched-tokens): one of each sequence, the rest of a prompt; "
+        "its tokens/s are of both"
+    )
+
+
+def _notes(result: EstimateResult, inputs: Mapping[str, Any]) -> Remarks:
     fitted = any(row.expected_seconds is not None for row in result.phases)
     several = result.layout.gpus > 1
     return remarks(
         notes=(
             None if fitted else BOUNDS_ONLY,
             (
-                f"FLOP, GB and MB are what one step does{' on one GPU' if several else ''}: weights and KV cache or state, "
-                "each moved once; FLOP/B divides the first by them"
+                f"FLOP, GB and MB are of all steps of a row{', on one GPU' if several else ''}: weights and KV cache or state, each "
+                "moved once a step; FLOP/B divides the first by them"
             ),
+            _pieces(result),
+            _mixed(result, inputs),
+            "tokens/s of prefill count the cached tokens of the prompts too" if inputs.get("prefix_hit") else None,
         )
     )

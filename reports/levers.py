@@ -47,7 +47,7 @@ def _lines(result: LeversResult, inputs: Mapping[str, Any]) -> list[str]:
     verdict = "" if base is None or base.fits else f": does not fit: {base.reason}"
     return [
         f"{result.model} on {on_devices(result.gpu, result.layout)}{verdict}",
-        *setup_lines(result.layout, inputs),
+        *setup_lines(result.layout, result.weights, inputs),
         (
             f"decode of {count(result.batch)} at {context_name(result.context)}; "
             f"a prompt of {context_name(result.prompt)}; each row changes one thing of the base"

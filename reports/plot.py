@@ -73,13 +73,13 @@ LIGHT: Final = Theme(
     "#ffffff",
     "#222222",
     "#8a8a8a",
-    ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8a8a8a"),
+    ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4B00"),
 )
 DARK: Final = Theme(
     "#14171a",
     "#e8e8e8",
     "#8f979e",
-    ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#ffffff", "#8f979e"),
+    ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#B58BFF"),
 )
 
 
@@ -292,7 +292,7 @@ def _words(figure: Figure, result: RooflineResult, marks: Sequence[Mark], theme:
     dashed = " Dashed: the device's other formats." if len(used) < len(heights_of(result)) else ""
     caption = (
         f"FLOP/byte counts weights and KV cache alone, each moved once. Labels: context and batch (b).{dashed}\n"
-        f"A step's least time sums each operation's own limit, so that a point may stay below the roof.{hollow}"
+        f"A step's least time sums each operation's own limit: it may stay below a roof, or between two.{hollow}"
     )
     figure.text(left, 0.048, caption, fontsize=SMALL, color=theme.ink, va="center", parse_math=False, linespacing=1.4)
 

@@ -58,7 +58,7 @@ def _lines(result: RooflineResult, inputs: Mapping[str, Any]) -> list[str]:
     verdict = "every row fits" if fitting == rows else f"{fitting} of {rows} rows fit"
     return [
         f"{result.model} on {on_devices(result.gpu, result.layout)}: {verdict}",
-        *setup_lines(result.layout, inputs),
+        *setup_lines(result.layout, result.weights, inputs),
     ]
 
 

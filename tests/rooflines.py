@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from roofcast.calculators.estimate import EstimateResult, Layout, Phase, TermRow
+from roofcast.calculators.estimate import EstimateResult, Layout, Phase, TermRow, Weights
 from roofcast.calculators.levers import LeverRow, LeversResult
 from roofcast.calculators.roofline_table import Roof, RooflineResult, RooflineRow
 
 ONE = Layout(gpus=1, tp=1, pp=1, ep=1, dp=1)
 FOUR = Layout(gpus=4, tp=2, pp=1, ep=1, dp=2)
+STORED = Weights(16.0, ["bf16"])
 BANDWIDTH = 1e12
 BF16 = Roof("bf16", "bf16", 100e12, 100.0)
 FP8 = Roof("fp8", "fp8", 200e12, 200.0)
@@ -24,6 +25,7 @@ def term(name: str = "ffn", **changes: Any) -> TermRow:
         family="gemm",
         flops=2e9,
         bytes=1e9,
+        exchanged_bytes=0.0,
         weight_bytes=1e9,
         state_bytes=0.0,
         activation_bytes=1e6,
@@ -43,7 +45,8 @@ def link() -> TermRow:
         "tp.all_reduce",
         family="collective",
         flops=0.0,
-        bytes=3e6,
+        bytes=0.0,
+        exchanged_bytes=3e6,
         weight_bytes=0.0,
         activation_bytes=0.0,
         intensity=None,
@@ -69,11 +72,13 @@ def phase(name: str = "decode", batch: int = 16, context: int = 4096, **changes:
         full_intensity=1.9,
         bound_seconds=2e-3,
         full_seconds=2.1e-3,
+        overlapped_seconds=1.9e-3,
         expected_seconds=None,
         low_seconds=None,
         high_seconds=None,
         bound_by="memory",
         tokens_per_second=8000.0,
+        steps=1,
         terms=[term("attn.qkv"), term("ffn.down")],
     )
     return replace(whole, **changes)
@@ -89,6 +94,7 @@ def phase_without_room(name: str = "decode", batch: int = 64, context: int = 131
         reason="weights take 16 GB of 10 GB",
         bound_seconds=None,
         full_seconds=None,
+        overlapped_seconds=None,
         tokens_per_second=None,
     )
 
@@ -103,6 +109,7 @@ def estimate(*phases: Phase, layout: Layout = ONE) -> EstimateResult:
         memory_bytes=16e9,
         memory_from="visible",
         weight_bytes=1.5e9,
+        weights=STORED,
         bandwidth_bytes_per_second=BANDWIDTH,
         phases=list(phases),
         provenance={"bandwidth": "datasheet"},
@@ -138,7 +145,7 @@ def roofline(
     *rows: RooflineRow, roofs: tuple[Roof, ...] = (BF16,), layout: Layout = ONE, model: str = "m"
 ) -> RooflineResult:
     """Return the result of those rows under those roofs."""
-    return RooflineResult(model, "g", layout, BANDWIDTH, list(roofs), list(rows), {"bandwidth": "datasheet"})
+    return RooflineResult(model, "g", layout, STORED, BANDWIDTH, list(roofs), list(rows), {"bandwidth": "datasheet"})
 
 
 def usual() -> tuple[RooflineRow, ...]:
@@ -178,4 +185,4 @@ def lever(name: str, change: str, **changes: Any) -> LeverRow:
 def levers(*rows: LeverRow) -> LeversResult:
     """Return the base and those rows."""
     base = lever("base", "as it is", tpot_ratio=1.0, tpot_seconds=0.01, sequences_ratio=1.0, says="")
-    return LeversResult("m", "g", ONE, batch=16, context=32768, prompt=4096, rows=[base, *rows])
+    return LeversResult("m", "g", ONE, STORED, batch=16, context=32768, prompt=4096, rows=[base, *rows])

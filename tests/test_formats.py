@@ -11,7 +11,7 @@ from tests.model_configs import is_one_line
 PLAIN = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1, "int4": 0.5}
 
 # Bytes and elements of one block: ggml's struct sizes (fp16 scale and minimum, quants, 6-bit or 8-bit group scales),
-# 16 e2m1 values under one e4m3 for nvfp4, 32 under one e8m0 for mxfp4.
+# 16 e2m1 values under one e4m3 for nvfp4, 32 under one e8m0 for mxfp4, a 16-bit scale and zero point for 32 of KIVI.
 BLOCKS = {
     "q4_0": (2 + 16, 32),
     "iq4_nl": (2 + 16, 32),
@@ -26,6 +26,8 @@ BLOCKS = {
     "q6_k": (128 + 64 + 16 + 2, 256),
     "nvfp4": (8 + 1, 16),
     "mxfp4": (16 + 1, 32),
+    "kivi4": (16 + 2 + 2, 32),
+    "kivi2": (8 + 2 + 2, 32),
 }
 
 

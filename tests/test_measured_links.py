@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from roofcast.calculators.parallel import exchange_seconds, fabric_of
+from roofcast.calculators.parallel import exchange_cost, fabric_of
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.op import ALL_TO_ALL, Exchange
 
@@ -35,7 +35,7 @@ def ratios(folder: Path, kind: str, slower: float = 1.0) -> Iterator[tuple[str, 
                 pattern = {"alltoall": ALL_TO_ALL}.get(row["op_name"], row["op_name"])
                 ranks, size = int(row["num_gpus"]), float(row["bytes"])
                 exchange = Exchange("measured", pattern, size * slower, ranks, 1, 1.0)
-                bound = exchange_seconds(exchange, fabric_of(accelerator, ranks, None))
+                bound = exchange_cost(exchange, fabric_of(accelerator, ranks, None)).seconds
                 yield pattern, ranks, float(row["latency_ms"]) * 1e-3 / bound
 
 

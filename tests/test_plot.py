@@ -198,7 +198,9 @@ def test_dark_is_another_ground() -> None:
     assert (
         roofline_chart(RESULTS["usual"], dark=True).get_facecolor() != roofline_chart(RESULTS["usual"]).get_facecolor()
     )
-    assert len(set(DARK.contexts)) == len(set(LIGHT.contexts)) == 8
+    assert len(set(DARK.contexts)) == len(set(LIGHT.contexts)) == 7
+    assert {DARK.ink, DARK.faint}.isdisjoint(DARK.contexts)
+    assert {LIGHT.ink, LIGHT.faint}.isdisjoint(LIGHT.contexts)
 
 
 def test_the_first_contexts_are_of_okabe_and_ito() -> None:
