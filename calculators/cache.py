@@ -29,6 +29,7 @@ def kv_bytes_per_token(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
 
     Source: arXiv:2305.13245 (GQA), arXiv:2405.04434 table 1 (MLA).
 
+    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> llama = build_spec({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256,
     ...     "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336})
@@ -41,6 +42,7 @@ def kv_bytes_per_token(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
 def window_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
     """KV bytes of a sequence's window and chunked layers once full: the sum of W x elements x bytes. [B]
 
+    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> mistral = build_spec({"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32,
     ...     "vocab_size": 32000, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
@@ -58,6 +60,7 @@ def state_bytes(spec: ModelSpec, kv: Format, tp: int = 1) -> float:
     Recurrent states in fp32 where the model keeps them so, convolution columns in the activations' format (the
     cache's where it has 16 bits or more, else bf16), keys and values of an encoder's tokens in the cache's.
 
+    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> delta = build_spec({"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 4, "vocab_size": 500,
     ...     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "head_dim": 16,
@@ -79,6 +82,7 @@ def cache_bytes(spec: ModelSpec, kv: Format, context: int, tp: int = 1) -> float
         context: T, tokens held. [token]
         tp: devices that share the heads; the bytes are those on one.
 
+    >>> from roofcast.modelspec.formats import FORMATS
     >>> from roofcast.modelspec.spec import build_spec
     >>> opt_13b = build_spec({"model_type": "opt", "hidden_size": 5120, "num_hidden_layers": 40, "vocab_size": 50272,
     ...     "num_attention_heads": 40, "ffn_dim": 20480, "max_position_embeddings": 2048})

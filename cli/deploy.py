@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EFFICIENCIES = ("expected", "bound")
 DEFAULT_BATCHES = (1, 16, 64)
 MOST_VALUES = 200  # of one option
+MOST_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ class Points:
             for phase in phases
             for asked in asked_of((phase,), self.batches(), self.contexts(phase, model), budget=self.tokens, cached=hit)
         ]
+        if len(made) > MOST_ROWS:
+            raise UsageError(f"--batch and --context make {len(made):,} rows; at most {MOST_ROWS:,} at once")
         return [replace(asked, prompt=beside) if asked.phase == MIXED else asked for asked in made]
 
     @property

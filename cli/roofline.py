@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.deploy import Machine, Points, asked_inputs, deploy, phases_of
 from roofcast.cli.session import Lookup, Output, chart_ending, check_output, explain_or, present, present_chart
@@ -40,6 +41,7 @@ def roofline(
     """
     explain_or(explain, model)
     from roofcast.calculators.roofline_table import roofline_result
+    from roofcast.reports.chart import MOST_CONTEXTS
     from roofcast.reports.roofline import roofline_document
 
     output, chart = Output(format, out, strict), chart_ending(out, format)
@@ -49,6 +51,8 @@ def roofline(
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
     made = deploy(model or "", lookup, Machine(gpu, gpus, tp, pp, ep, dp, network, engine), weights, kv)
     wanted = points.asked(phases, made.ready.model)
+    if chart and (several := len({asked.context for asked in wanted})) > MOST_CONTEXTS:
+        raise UsageError(f"--out {out}: a chart tells {MOST_CONTEXTS} contexts apart and not {several}; give fewer")
     result, said = roofline_result(made.ready, wanted)
     inputs = {**made.inputs, **asked_inputs(wanted), **points.inputs}
     document = roofline_document(result, inputs, said + made.remarks)

@@ -26,6 +26,9 @@ LETTER: Final = 0.62  # width of a letter in heights, on average
 MARK: Final = 6.0  # size of a point
 NEAR: Final = 16.0  # points of one line that are nearer share a label
 MOST_LABELS: Final = 28  # beyond, only both ends of a line have one
+MOST_CONTEXTS: Final = 7  # colours that any eye tells apart
+MOST_ENDS: Final = 60  # beyond, not all of these
+CROWD: Final = 150  # points; among more, labels stay clear of roofs and of one another alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,8 @@ def wanted_labels(plane: Plane, marks: Sequence[Mark]) -> list[Label]:
     grouped = [_near(plane, line) for line in in_lines(marks)]
     if sum(map(len, grouped)) > MOST_LABELS:
         grouped = [[groups[0], groups[-1]] if len(groups) > 1 else groups for groups in grouped]
-    return [_label(plane, group) for groups in grouped for group in groups]
+    labels = [_label(plane, group) for groups in grouped for group in groups]
+    return labels[:: -(-len(labels) // MOST_ENDS)] if len(labels) > MOST_ENDS else labels
 
 
 def spot_of(plane: Plane, mark: Mark) -> Spot:

@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from roofcast.hwdb.units import show_si
 from roofcast.modelspec.step import DECODE, MIXED, PREFILL
 from roofcast.reports.chart import (
+    CROWD,
     FRAME,
     HEIGHT,
     MARK,
@@ -110,8 +111,9 @@ def roofline_chart(result: RooflineResult, *, dark: bool = False) -> Figure:
     with _own_style():
         figure = Figure((WIDTH, HEIGHT), dpi=DPI, facecolor=theme.ground)
         axes = _axes(figure, plane, theme)
-        solid = [around(spot_of(plane, mark), MARK + 1, MARK + 1) for mark in marks]
-        lines = [*roof_lines(result, plane), *joins(plane, marks)]
+        few = len(marks) <= CROWD
+        solid = [around(spot_of(plane, mark), MARK + 1, MARK + 1) for mark in marks if few]
+        lines = [*roof_lines(result, plane), *(joins(plane, marks) if few else ())]
         named = _roofs(axes, result, plane, (solid, lines), theme)
         named += _bandwidth(axes, result, plane, marks, theme)
         for number, context in enumerate(contexts_of(marks)):

@@ -167,6 +167,19 @@ def test_roofline_draws_its_chart(ending: str, starts: bytes, tmp_path: Path) ->
     assert "FLOP/B" in outcome.out
 
 
+def test_a_chart_of_too_many_contexts(tmp_path: Path) -> None:
+    """More contexts than colours are refused before anything is drawn; so are more rows than anyone reads."""
+    contexts = ",".join(f"{n}k" for n in range(1, 9))
+    chart = tmp_path / "x.png"
+    outcome = roofcast("roofline", *ON_H200, "--context", contexts, "--out", str(chart))
+
+    assert outcome.code == 2
+    assert "7 contexts apart and not 8" in outcome.complaint
+    assert not chart.exists()
+    many = ",".join(map(str, range(1, 200)))
+    assert "at most 2,000" in roofcast("estimate", *ON_H200, "--batch", many, "--context", many).complaint
+
+
 def test_a_chart_has_no_other_format(tmp_path: Path) -> None:
     """--format beside a chart's ending is refused, and nothing is written."""
     outcome = roofcast("roofline", *ON_H200, "--out", str(tmp_path / "x.png"), "--format", "json")
