@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import kept_bytes
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.parallel import Fabric, fabric_of
-from roofcast.calculators.roofline import Roofs, roofs_of
+from roofcast.calculators.roofline import INSTEAD, Roofs, roofs_of
 from roofcast.calculators.weighing import storage_of
 from roofcast.modelspec.formats import Format
 from roofcast.modelspec.ops import Formats
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 WHOLE: Final = Shards()  # one device
+MOST_DEVICES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +88,38 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
     check_shards(spec, shards)
     program = build_program(spec, storage_of(model, deployment.weights), shards)
     capacity, where = offered_memory(deployment.accelerator)
+    formats = Formats(deployment.kv, activation_format(spec, deployment.weights))
+    roofs = roofs_of(deployment.accelerator, deployment.engine)
+    _check_formats(program, formats, roofs)
     return Ready(
         model=model,
         deployment=deployment,
         program=program,
-        formats=Formats(deployment.kv, activation_format(spec, deployment.weights)),
-        roofs=roofs_of(deployment.accelerator, deployment.engine),
+        formats=formats,
+        roofs=roofs,
         fabric=fabric_of(deployment.accelerator, shards.joined, deployment.network),
         weight_bytes=_weights(model, deployment, program),
         capacity=capacity,
         capacity_from=where,
         kept=tuple(spec.kept.items()),
     )
+
+
+def formats_of(program: Program, formats: Formats) -> set[str]:
+    """Formats that a program's steps multiply in."""
+    used = {part.format for part, _ in program.dense} | {part.format for part, _ in program.routed}
+    index = {"fp8"} if any(getattr(mixing.mixer, "index", None) for mixing in program.mixers) else set()
+    return used | index | {program.head.format, formats.attention, formats.activations}
+
+
+def _check_formats(program: Program, formats: Formats, roofs: Roofs) -> None:
+    """Refuses a device that states no peak of a format, nor of any that it could be computed in."""
+    missing = sorted(formats_of(program, formats) - roofs.peaks.keys())
+    if missing:
+        name = missing[0]
+        raise UsageError(
+            f"{roofs.device} states no peak for {name}, nor for what it could be computed in: {', '.join(INSTEAD[name])}"
+        )
 
 
 def reshaped(ready: Ready, spec: ModelSpec) -> Ready:
@@ -180,6 +202,8 @@ def check_shards(spec: ModelSpec, shards: Shards) -> None:
     Raises:
         UsageError: naming what does not divide, and what would.
     """
+    if shards.devices > MOST_DEVICES:
+        raise UsageError(f"--tp x --pp x --dp is {shards.devices:,}; at most {MOST_DEVICES:,} devices")
     mixers = dict.fromkeys(mixer for layer in spec.layer_counts for mixer in layer.mixers)
     if not all(mixer.splits(shards.tp) for mixer in mixers):
         from roofcast.calculators.fit import refuse_uneven  # noqa: PLC0415 - only errors need it
@@ -196,7 +220,8 @@ def _check_experts(spec: ModelSpec, shards: Shards) -> None:
     if not experts:
         raise UsageError(f"--ep {shards.ep}: the model has no routed experts; leave it out")
     group = shards.tp * shards.dp
-    fitting = [n for n in range(1, group + 1) if group % n == 0 and all(count % n == 0 for count in experts)]
+    most = gcd(group, *experts)
+    fitting = [n for n in range(1, most + 1) if most % n == 0]
     if shards.ep not in fitting:
         every = " and ".join(map(str, experts))
         more = f"; --tp {shards.ep} or --dp {shards.ep} gives them the GPUs" if group < shards.ep else ""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import whole
-from roofcast.calculators.phases import answer_point
+from roofcast.calculators.deployment import formats_of
+from roofcast.calculators.phases import answer_point, check_steps
 from roofcast.calculators.remarks import model_remarks
 from roofcast.modelspec.op import COLLECTIVE, Op
 
@@ -169,6 +170,7 @@ def estimate_result(ready: Ready, asked: Sequence[Asked]) -> tuple[EstimateResul
     Raises:
         MalformedModelError: a batch, context or chunk that cannot be.
     """
+    check_steps(asked)
     rows = [_phase(ready, answer_point(ready, one)) for one in asked]
     accelerator = ready.deployment.accelerator
     result = EstimateResult(
@@ -220,8 +222,7 @@ def provenance_of(ready: Ready) -> dict[str, str]:
 def ready_remarks(ready: Ready, contexts: Sequence[int]) -> Remarks:
     """What should be said of a model on a deployment: what was assumed, what is computed in another format."""
     accelerator, model = ready.deployment.accelerator, ready.model
-    used = {part.format for part, _ in ready.program.dense} | {part.format for part, _ in ready.program.routed}
-    used |= {ready.program.head.format, ready.formats.attention}
+    used = formats_of(ready.program, ready.formats)
     instead = ready.roofs.instead
     facts = ("bandwidth", *(f"peaks.{instead.get(name, name)}" for name in sorted(used)))
     recalled = [fact for fact in facts if not accelerator.verified(fact)]

@@ -31,12 +31,12 @@ class GpuIntensity:
     """FLOP a byte of weights and KV cache. [FLOP/B]"""
     format: str
     """The format that most of its arithmetic asks for."""
-    computed_in: str
-    """The format that this device computes it in."""
-    ridge: float
-    """Ridge point of that. [FLOP/B]"""
-    bound_by: str
-    """memory below the ridge, compute above it."""
+    computed_in: str | None
+    """The format that this device computes it in; null where it states no peak of any."""
+    ridge: float | None
+    """Ridge point of that; null likewise. [FLOP/B]"""
+    bound_by: str | None
+    """memory below the ridge, compute above it; null likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,10 @@ def against(accelerator: Accelerator, works: Iterable[Work]) -> list[GpuIntensit
     """Each work against the ridge of the format that the device computes it in: below it memory is the limit."""
     roofs, rows = roofs_of(accelerator), []
     for work in works:
-        asked, ridge = work.asked, roofs.ridge(work.format)
-        used, bound = roofs.instead.get(work.format, work.format), COMPUTE if work.intensity > ridge else MEMORY
+        asked, known = work.asked, work.format in roofs.peaks
+        ridge = roofs.ridge(work.format) if known else None
+        used = roofs.instead.get(work.format, work.format) if known else None
+        bound = None if ridge is None else COMPUTE if work.intensity > ridge else MEMORY
         rows.append(
             GpuIntensity(asked.phase, asked.batch, asked.context, work.intensity, work.format, used, ridge, bound)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.answer import remarks
 from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.estimate import Layout, Weights, layout_of, ready_remarks, weights_of
@@ -15,6 +16,7 @@ from roofcast.modelspec.step import DECODE, PREFILL
 
 if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.deployment import Ready
 
 MOST_SEQUENCES: Final = 4096  # a batch beyond is not looked at
 
@@ -83,8 +85,10 @@ def levers_result(base: Base) -> tuple[LeversResult, Remarks]:
     Raises:
         MalformedModelError: a batch, context or prompt that cannot be.
     """
-    first = _row(base, Change("base", "as it is", lambda: base.ready), None)
-    rows = [first, *(_row(base, change, first) for lever in LEVERS for change in lever(base))]
+    first, _ = _row(base, Change("base", "as it is", lambda: base.ready), None)
+    made = [_row(base, change, first) for lever in LEVERS for change in lever(base)]
+    rows = [first, *(row for row, _ in made)]
+    assumed = [f"{row.change}: {line}" for row, ready in made if ready for line in _more(ready, base.ready)]
     accelerator = base.ready.deployment.accelerator
     result = LeversResult(
         model=base.ready.model.name,
@@ -96,14 +100,20 @@ def levers_result(base: Base) -> tuple[LeversResult, Remarks]:
         prompt=base.prompt,
         rows=rows,
     )
-    return result, ready_remarks(base.ready, [base.context, base.prompt])
+    return result, ready_remarks(base.ready, [base.context, base.prompt]) + remarks(assumed)
 
 
-def _row(base: Base, change: Change, first: LeverRow | None) -> LeverRow:
+def _more(ready: Ready, base: Ready) -> list[str]:
+    """What a changed deployment assumes beyond the base."""
+    return [line for line in ready.fabric.assumptions if line not in base.fabric.assumptions]
+
+
+def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, Ready | None]:
+    """One technique's row, and the deployment that it is of; None of what cannot be."""
     try:
         ready = change.make()
     except (UsageError, UnansweredError, ModelError) as error:
-        return _impossible(change, str(error))
+        return _impossible(change, str(error)), None
     batch = change.batch or base.batch
     decode = answer_point(ready, Asked(DECODE, batch, base.context))
     prefill = answer_point(ready, Asked(PREFILL, 1, base.prompt, cached=change.cached))
@@ -126,7 +136,7 @@ def _row(base: Base, change: Change, first: LeverRow | None) -> LeverRow:
         sequences_ratio=None,
         says=change.says,
     )
-    return _compared(row, first or row)
+    return _compared(row, first or row), ready
 
 
 def _compared(row: LeverRow, first: LeverRow) -> LeverRow:

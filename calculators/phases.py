@@ -21,7 +21,7 @@ DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max
 PIECES: Final = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # that a pipeline may be given a prompt in
 HEAD_TERMS: Final = ("head", "tp.logits")
 A_TOKEN: Final = 1e-6  # what decimal shares miss of a whole token: 0.29 of 100 is 29
-MOST_STEPS: Final = 20_000  # that one prompt is cut into
+MOST_STEPS: Final = 20_000  # that prompts are cut into
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +163,18 @@ def _piped(ready: Ready, asked: Asked, here: int) -> tuple[tuple[tuple[Step, int
     share = fullest_stage(ready.model.spec, shards)
     tokens = here * (asked.context - asked.hit)
     pieces = [-(-tokens // n) for n in PIECES if tokens >= n]
-    tried = []
-    for budget in dict.fromkeys([asked.budget] if asked.budget else pieces):
-        steps = tuple(_beside(asked, shards, _prefill(replace(asked, budget=budget), here)))
-        work, longest = _worked(ready, steps).bound, max(estimate(ready, step).bound for step, _ in steps)
-        tried.append((share * work + (1 - share) * longest, work, steps))
-    seconds, work, steps = min(tried, key=lambda one: one[0])
-    return steps, seconds / work
+    budgets = dict.fromkeys([asked.budget] if asked.budget else pieces)
+    every = [tuple(_beside(asked, shards, _prefill(replace(asked, budget=budget), here))) for budget in budgets]
+    steps = min(every, key=lambda steps: _guessed(ready, steps, share)) if len(every) > 1 else every[0]
+    work, longest = _worked(ready, steps).bound, max(estimate(ready, step).bound for step, _ in steps)
+    return steps, (share * work + (1 - share) * longest) / work
+
+
+def _guessed(ready: Ready, steps: Sequence[tuple[Step, int]], share: float) -> float:
+    """About what pieces take through a pipeline, by the first, the middle and the last (Simpson's rule). [s]"""
+    first, middle, last = (estimate(ready, steps[at][0]).bound for at in (0, len(steps) // 2, -1))
+    mean = (first + 4 * middle + last) / 6 if len(steps) > 1 else first
+    return share * mean * sum(times for _, times in steps) + (1 - share) * max(first, middle, last)
 
 
 def _gained(asked: Asked, step: Step, parts: int) -> int:
@@ -192,9 +197,6 @@ def _prefill(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
     if budget is None or batch * new <= budget:
         yield prefill_step(batch, asked.context, cached=asked.hit), 1
         return
-    if new > budget * MOST_STEPS:
-        msg = f"--max-num-batched-tokens {budget:,} cuts a prompt of {new:,} tokens into more than {MOST_STEPS:,} steps; give more"
-        raise UsageError(msg)
     if new > budget:
         yield from ((step, batch) for step in chunked_prefill(1, asked.context, budget, cached=asked.hit))
         return
@@ -246,6 +248,21 @@ def most_sequences(ready: Ready, context: int) -> int:
     each = cache_on_one(ready, 1, context)
     room = ready.capacity - ready.weight_bytes
     return max(0, int(room // each)) * ready.deployment.shards.dp if each else 0
+
+
+def check_steps(asked: Iterable[Asked]) -> None:
+    """Refuses budgets that cut prompts into more steps than are looked at one by one.
+
+    Raises:
+        UsageError: there are more than 20,000.
+    """
+    cut = [-(-(one.context - one.hit) // one.budget) for one in asked if one.budget and one.phase == PREFILL]
+    if sum(cut) > MOST_STEPS:
+        msg = (
+            f"--max-num-batched-tokens cuts the prompts into {sum(cut):,} steps; at most {MOST_STEPS:,} at once: "
+            f"give more tokens a step, or shorter prompts"
+        )
+        raise UsageError(msg)
 
 
 def asked_of(

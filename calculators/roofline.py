@@ -17,12 +17,12 @@ LINK: Final = "link"
 # format asked -> what a device without it computes in instead: weights are widened as they are read (Marlin and its
 # kin), bf16 becomes fp16 or fp32; and where its own is slower than a wider one, as fp16 of Pascal's GeForce, that one
 INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
-    "fp4": ("bf16", "fp16", "fp32"),
-    "fp8": ("bf16", "fp16", "fp32"),
-    "int8": ("bf16", "fp16", "fp32"),
-    "int4": ("bf16", "fp16", "fp32"),
-    "bf16": ("fp16", "fp32"),
-    "fp16": ("bf16", "fp32"),
+    "fp4": ("bf16", "fp16", "tf32", "fp32"),
+    "fp8": ("bf16", "fp16", "tf32", "fp32"),
+    "int8": ("bf16", "fp16", "tf32", "fp32"),
+    "int4": ("bf16", "fp16", "tf32", "fp32"),
+    "bf16": ("fp16", "tf32", "fp32"),
+    "fp16": ("bf16", "tf32", "fp32"),
     "ggml": ("fp16", "bf16", "fp32"),  # llama.cpp's types: widened, but see `_slow_halves`
     "fp32": ("tf32", "bf16", "fp16"),
     "fp64": ("fp64_tensor", "fp32", "bf16"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cache import whole
 from roofcast.calculators.estimate import Layout, Weights, layout_of, provenance_of, ready_remarks, weights_of
-from roofcast.calculators.phases import answer_point
+from roofcast.calculators.phases import answer_point, check_steps
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def roofline_result(ready: Ready, asked: Sequence[Asked]) -> tuple[RooflineResul
     Raises:
         MalformedModelError: a batch, context or chunk that cannot be.
     """
+    check_steps(asked)
     points = [answer_point(ready, one) for one in asked]
     accelerator = ready.deployment.accelerator
     result = RooflineResult(

@@ -71,7 +71,9 @@ def _run() -> int:
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         return INTERRUPTED
-    except SystemExit as leave:  # click's own answer to a reader that has seen enough
+    except SystemExit as leave:  # click's own answer to a reader that has seen enough, and to Ctrl-C
+        if leave.code == INTERRUPTED:
+            complain("interrupted")
         return OK if leave.code == 1 else int(leave.code or OK)
     except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
         show_traceback()

@@ -111,7 +111,7 @@ class Points:
         from roofcast.calculators.phases import asked_of
         from roofcast.modelspec.step import MIXED
 
-        hit, beside = options.share(self.hit, "--prefix-hit"), self._beside()
+        hit, beside = options.share(self.hit, "--prefix-hit"), self._beside() if MIXED in phases else None
         made = [
             asked
             for phase in phases
@@ -163,6 +163,8 @@ class Points:
 
 
 def _few(values: list[int], option: str) -> list[int]:
+    if max(values) > options.MOST:
+        raise UsageError(f"{option} {max(values):,}: it must be at most {options.MOST:,}")
     if len(values) > MOST_VALUES:
         raise UsageError(f"{option} has {len(values):,} values; at most {MOST_VALUES} at once")
     return values

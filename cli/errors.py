@@ -13,6 +13,7 @@ GATE_FAILED: Final = 1
 BAD_INPUT: Final = 2
 UNDETERMINED: Final = 3
 INTERRUPTED: Final = 130
+LONGEST: Final = 4000  # characters of a message: an argument may be any length
 
 
 class StrictError(LookupError):
@@ -58,5 +59,6 @@ def complain(message: str) -> None:
     if sys.stderr is None:
         return
     line = " ".join(message.split())
-    shown = "".join(c if c.isprintable() else "?" for c in line)
+    cut = line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    shown = "".join(c if c.isprintable() else "?" for c in cut)
     print(f"roofcast: {shown}", file=sys.stderr)  # noqa: T201 - the one place that complains

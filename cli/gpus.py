@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +10,17 @@ import typer
 
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
-from roofcast.cli.deploy import Points, asked_inputs, phases_of
+from roofcast.cli.deploy import Points, asked_inputs, one, phases_of
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, load_all, present
 
 if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.deployment import Deployment, Ready
     from roofcast.calculators.gpus import Work
     from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.modelspec.model import Model
+
+DEFAULT_CONTEXT = 4096  # tokens
 
 
 def gpus(
@@ -49,7 +54,12 @@ def gpus(
     if local and names:
         raise UsageError(f"--local lists this machine's accelerators; leave it out to see {' '.join(names)}")
     output = Output(format, out, strict)
-    check_output(output)
+    check_output(output, [model] if model else [])
+    _refuse_without_model(
+        model,
+        {"--batch": batch, "--context": context, "--weights": weights, "--kv": kv, "--encoder-tokens": encoder_tokens},
+    )
+    tokens = one(context, "--context", DEFAULT_CONTEXT)
     found, code = _found(names or [], local=local)
     if found.accelerators:
         inputs: dict[str, object] = {"names": names or [], "local": local, "notes": list(found.remarks.notes)}
@@ -57,11 +67,18 @@ def gpus(
         works: list[Work] = []
         if model is not None:
             lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
-            points = Points(batch, context or "4k")
-            works, asked, of_model = _works(model, lookup, found.accelerators[0], points, (weights, kv))
+            points = Points(batch, str(tokens))
+            works, asked, of_model = _works(model, lookup, found.accelerators, points, (weights, kv))
             inputs, said = inputs | asked, said + of_model
         present(gpus_document(gpu_rows(found.accelerators, works), inputs, said), output)
     raise typer.Exit(code)
+
+
+def _refuse_without_model(model: str | None, asked: dict[str, str | None]) -> None:
+    """Refuses options that say how a model is asked of where none is."""
+    given = [option for option, value in asked.items() if value is not None]
+    if model is None and given:
+        raise UsageError(f"{given[0]} is of --model; name one, or leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +108,11 @@ def _found(names: list[str], *, local: bool) -> tuple[Found, int]:
 
 
 def _works(
-    model: str, lookup: Lookup, accelerator: Accelerator, points: Points, asked_formats: tuple[str | None, str | None]
+    model: str, lookup: Lookup, gpus: list[Accelerator], points: Points, asked_formats: tuple[str | None, str | None]
 ) -> tuple[list[Work], dict[str, object], Remarks]:
     """A model's works, how they were asked for, and what should be said of the model."""
     from roofcast.calculators.cache_format import cache_format
-    from roofcast.calculators.deployment import Deployment, prepare
+    from roofcast.calculators.deployment import Deployment
     from roofcast.calculators.gpus import works_of
     from roofcast.calculators.remarks import model_remarks
 
@@ -104,9 +121,20 @@ def _works(
     loaded = load(model, lookup)
     kv_format, of_cache = cache_format(loaded, asked_kv, "none")
     wanted = points.asked(phases_of(None), loaded)
-    works = works_of(prepare(loaded, Deployment(accelerator, kv_format, weight_format)), wanted)
+    works = works_of(_first_that_can(loaded, [Deployment(gpu, kv_format, weight_format) for gpu in gpus]), wanted)
     inputs = {"model": model, "weights": asked_formats[0], "kv": kv_format.name, **asked_inputs(wanted), **lookup.asked}
     return works, inputs, model_remarks(loaded, weight_format, [one.context for one in wanted]) + of_cache
+
+
+def _first_that_can(model: Model, deployments: list[Deployment]) -> Ready:
+    """A model on the first device that states a peak for it: its work is the same on all."""
+    from roofcast.calculators.deployment import prepare
+
+    *most, last = deployments
+    for deployment in most:
+        with suppress(UsageError):
+            return prepare(model, deployment)
+    return prepare(model, last)
 
 
 def _local() -> list[tuple[str, float | None]]:

@@ -143,9 +143,13 @@ def chart_ending(out: str | None, format_name: str | None) -> str | None:
     Raises:
         UsageError: a format is asked for beside it.
     """
-    from roofcast.reports.outputs import CHARTS
+    from roofcast.reports.outputs import CHARTS, ENDINGS
 
     ending = Path(out).suffix.lower() if out is not None else ""
+    if out is not None and format_name is None and ending not in {**CHARTS, **ENDINGS}:
+        raise UsageError(
+            f"--out {out}: ending {ending!r} names no format; use {', '.join([*CHARTS, *ENDINGS])} or --format"
+        )
     if ending not in CHARTS:
         return None
     if format_name is not None:
@@ -164,8 +168,9 @@ def present_chart(document: Document, output: Output, ending: str) -> None:
 
     if output.strict and document.remarks.assumptions:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
-    _write(Path(output.out or ""), render_chart(document.result, ending))
+    drawn = render_chart(document.result, ending)
     present(document, Output("text", None, output.strict))
+    _write(Path(output.out or ""), drawn)
 
 
 def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = False) -> None:
@@ -185,6 +190,8 @@ def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = Fa
         return
     try:
         _check_target(Path(output.out).resolve(), output.out, models)
+    except UsageError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"--out {output.out}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -79,9 +79,12 @@ def _against(result: GpusResult, inputs: Mapping[str, Any]) -> tuple[Table, ...]
     rows = [
         (
             gpu.id,
-            ", ".join(dict.fromkeys(one.computed_in for one in gpu.intensities)),
+            ", ".join(dict.fromkeys(one.computed_in or NOTHING for one in gpu.intensities)),
             ", ".join(dict.fromkeys(figures(one.ridge) for one in gpu.intensities)),
-            *(f"{one.bound_by} {ratio(one.intensity / one.ridge)}x" for one in gpu.intensities),
+            *(
+                f"{one.bound_by} {ratio(one.intensity / one.ridge)}x" if one.ridge else NOTHING
+                for one in gpu.intensities
+            ),
         )
         for gpu in result.gpus
         if gpu.intensities

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.errors import UsageError
 from roofcast.reports.data import render_csv, render_json
 from roofcast.reports.markdown import render_markdown
 from roofcast.reports.text import render_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from roofcast.calculators.roofline_table import RooflineResult
     from roofcast.reports.document import Document
@@ -39,7 +42,34 @@ def render_chart(result: RooflineResult, ending: str) -> bytes:
 
     Raises:
         KeyError: another ending.
+        UsageError: matplotlib does not start, as beside a broken matplotlibrc.
     """
-    from roofcast.reports import plot  # noqa: PLC0415 - half a second that only charts take
+    with _own_settings():
+        try:
+            from roofcast.reports import plot  # noqa: PLC0415 - half a second that only charts take
+        except (OSError, ValueError) as error:
+            raise UsageError(f"the chart cannot be drawn, matplotlib does not start here: {error}") from error
+        return plot.render_chart(result, CHARTS[ending])
 
-    return plot.render_chart(result, CHARTS[ending])
+
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """Keeps from a chart what a user set up for other programs: a matplotlibrc, a backend, remarks on its cache."""
+    import logging  # noqa: PLC0415 - only charts need it
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    spec = find_spec("matplotlib")
+    places = spec.submodule_search_locations if spec else None
+    own = {"MATPLOTLIBRC": f"{places[0]}/mpl-data/matplotlibrc"} if places else {}
+    before = {name: os.environ.get(name) for name in ("MATPLOTLIBRC", "MPLBACKEND")}
+    logging.getLogger("matplotlib").setLevel(logging.CRITICAL)
+    os.environ.pop("MPLBACKEND", None)
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from roofcast.calculators.errors import UsageError
 from roofcast.calculators.explain import TERMS
+from tests.checkpoints import TINY, folder_of
 from tests.running import answer, result, roofcast
 
 ON_H200 = ("llama-3.1-8b", "--gpu", "h200-sxm")
@@ -133,12 +138,16 @@ def test_terms_are_explained(command: str, term: str) -> None:
         ((*ON_H200, "--network", "400 parsec"), "--network"),
         ((*ON_H200, "--prefix-hit", "100%"), "--prefix-hit"),
         ((*ON_H200, "--max-num-batched-tokens", "0"), "--max-num-batched-tokens"),
-        ((*ON_H200, "--max-num-batched-tokens", "1"), "steps; give more"),
+        ((*ON_H200, "--max-num-batched-tokens", "1"), "at most 20,000"),
         ((*ON_H200, "--phase", "mixed", "--batch", "4k"), "leaves no token"),
         ((*ON_H200, "--phase", "mixed", "--prefix-hit", "50%"), "--prefix-hit does not go"),
         ((*ON_H200, "--phase", "mixed", "--context", "4k", "--prompt", "1k,2k"), "takes one"),
         ((*ON_H200, "--phase", "decode", "--batch", "64", "--max-num-batched-tokens", "8"), "less than the 64"),
         (("deepseek-v3", "--gpu", "h200", "--ep", "8"), "--tp 8 or --dp 8"),
+        (("deepseek-v3", "--gpu", "h200", "--tp", "64", "--dp", "1000000", "--ep", "256"), "at most 1,048,576 devices"),
+        ((*ON_H200, "--dp", "1000000", "--pp", "2"), "at most 1,048,576 devices"),
+        ((*ON_H200, "--batch", "999999999999999m"), "at most 1,073,741,824"),
+        ((*ON_H200, "--network", "nan GB/s"), "write it like '400 Gbit/s'"),
         ((*ON_H200, "--format", "yaml"), "--format yaml"),
         ((*ON_H200, "--out", "x.pdf"), ".pdf"),
         ((*ON_H200, "--out", "x.png"), ".png"),
@@ -216,6 +225,109 @@ def test_gpus_hold_a_model_against_their_ridge_points() -> None:
     assert [[work["bound_by"] for work in gpu["intensities"]] for gpu in got] == [["compute", "memory"]] * 2
     assert got[0]["intensities"][1]["computed_in"] == "fp16"
     assert result("gpus", "h200")["gpus"][0]["intensities"] is None
+
+
+ONLY: dict[str, str] = {"fp8": "fp8", "int8": "int8", "fp4": "fp4", "fp64": "fp64"}
+
+
+@pytest.mark.parametrize("peak", ONLY)
+def test_a_device_that_states_no_peak_to_compute_in(peak: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with one odd peak is refused by name where it is asked, is one row of others, and breaks no list."""
+    folder = tmp_path / "accelerators"
+    folder.mkdir()
+    text = f"id: odd\nname: Odd\nmemory: 48 GB\nbandwidth: 1 TB/s\npeaks: {{{peak}: 200 TFLOP/s}}\nsources: [{{title: t}}]\n"
+    (folder / "odd.yaml").write_text(text)
+    monkeypatch.setenv("ROOFCAST_HOME", str(tmp_path))
+    for command in ("estimate", "roofline", "levers"):
+        outcome = roofcast(command, "llama-3.1-8b", "--gpu", "odd")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "odd states no peak for bf16" in outcome.complaint
+
+    rows = result("levers", *ON_H200, "--other-gpus", "odd")["rows"]
+    assert "no peak for bf16" in next(row["reason"] for row in rows if row["change"] == "odd")
+    listed = {
+        gpu["id"]: gpu["intensities"] for gpu in result("gpus", "--model", "llama-3.1-8b", "--batch", "1")["gpus"]
+    }
+    assert {(one["ridge"], one["bound_by"]) for one in listed["odd"]} == {(None, None)}
+    assert all(one["ridge"] for one in listed["h200-sxm"])
+    assert roofcast("gpus", "odd", "h200", "--model", "llama-3.1-8b").code == 0
+
+
+def test_gpus_never_replaces_the_model_that_it_reads(tmp_path: Path) -> None:
+    """--out that names the model's own file is refused, and the file stays."""
+    folder = folder_of(tmp_path / "m", TINY)
+    before = (tmp_path / "m" / "config.json").read_bytes()
+    outcome = roofcast("gpus", "h100", "--model", folder, "--out", f"{folder}/config.json")
+
+    assert outcome.code == 2
+    assert outcome.complaint.startswith(f"--out {folder}/config.json: it is read as a part of")
+    assert (tmp_path / "m" / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--batch", "--context", "--weights", "--kv", "--encoder-tokens"])
+def test_gpus_without_a_model_takes_no_options_of_one(option: str) -> None:
+    """An option that would be ignored is refused."""
+    assert f"{option} is of --model" in roofcast("gpus", "h100", option, "1").complaint
+
+
+def test_levers_say_what_their_rows_assume() -> None:
+    """More devices than a domain has bring a network that is assumed: listed, and refused with --strict."""
+    said = answer("levers", *ON_H200, "--tp", "8")["assumptions"]
+
+    assert any(line.startswith("tensor parallel 16: between domains") for line in said)
+    assert roofcast("levers", *ON_H200, "--tp", "8", "--strict").code == 3
+    assert roofcast("levers", *ON_H200, "--tp", "8", "--strict", "--network", "400 Gbit/s").code == 0
+
+
+def test_prompts_of_prefill_beside_a_context() -> None:
+    """Several prompts are a list in prefill, whatever --context says of decode; only a mixed step takes one."""
+    phases = result("estimate", *ON_H200, "--batch", "1", "--prompt", "2k,1k", "--context", "4k")["phases"]
+
+    assert [(phase["phase"], phase["context"]) for phase in phases] == [
+        ("prefill", 2048),
+        ("prefill", 1024),
+        ("decode", 4096),
+    ]
+
+
+def test_a_chart_is_not_written_where_its_table_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """stdout that is closed fails the call before the file is touched."""
+    chart = tmp_path / "x.png"
+    monkeypatch.setattr("roofcast.cli.session.emit", refuse)
+
+    assert roofcast("roofline", *ON_H200, "--out", str(chart)).code == 2
+    assert not chart.exists()
+
+
+def refuse(text: str) -> None:
+    """Stand in for a stdout that takes nothing."""
+    raise UsageError(f"the answer cannot be written: {len(text)} characters")
+
+
+def drawn(where: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Draw a chart in a fresh interpreter, in a folder and an environment."""
+    command = [sys.executable, "-P", "-m", "roofcast", "roofline", *ON_H200, "--out", "x.svg"]
+    return subprocess.run(command, capture_output=True, check=False, cwd=where, env={**os.environ, **env}, timeout=60)
+
+
+def test_charts_have_settings_of_their_own(tmp_path: Path) -> None:
+    """A backend, a matplotlibrc or a missing home that a user has for something else changes no chart, and is not told."""
+    (tmp_path / "matplotlibrc").write_text("axes.facecolor: red\nfont.size: 40\n")
+    plain, odd = drawn(tmp_path.parent), drawn(tmp_path, MPLBACKEND="nonsense", HOME="/proc/nohome")
+
+    assert (plain.returncode, plain.stderr, odd.returncode, odd.stderr) == (0, b"", 0, b"")
+    assert (tmp_path / "x.svg").read_bytes() == (tmp_path.parent / "x.svg").read_bytes()
+
+
+def test_a_broken_matplotlibrc_is_named(tmp_path: Path) -> None:
+    """What keeps matplotlib from starting is one line, and no file is left."""
+    (tmp_path / "matplotlibrc").write_bytes(b"axes.facecolor: \xff")
+    done = drawn(tmp_path)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"roofcast: the chart cannot be drawn, matplotlib does not start here")
+    assert done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "x.svg").exists()
 
 
 def test_inputs_repeat_the_question() -> None:
