@@ -54,6 +54,16 @@ def large(
     return files | {"config.json": json.dumps(config).encode(), "model.safetensors.index.json": stated}
 
 
+@pytest.fixture(name="patient")
+def patient_fixture(hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a busy machine time to answer, where a test counts requests: half a second's patience may ask once more."""
+    from huggingface_hub import constants
+
+    assert hub.faults == []
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 20.0)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 20.0)
+
+
 def shards_read(hub: LocalHub) -> list[str]:
     """Return the ranges of weight files that the storage host was asked for."""
     return [request.range or "" for request in hub.asked(f"-of-{SHARDS:05}.safetensors") if request.server == "cdn"]
@@ -65,6 +75,7 @@ def told(found: Checkpoint) -> tuple[str, int, int]:
     return found.weights.origin, found.weights.bytes, found.weights.files
 
 
+@pytest.mark.usefixtures("patient")
 def test_one_request_for_all_headers_where_the_hub_gives_them(hub: LocalHub) -> None:
     """163 files cost one question, and the answer is the same, tensor by tensor, as from the files."""
     hub.add(REPO, large(), copies=True)
@@ -81,6 +92,7 @@ def test_one_request_for_all_headers_where_the_hub_gives_them(hub: LocalHub) -> 
     assert len([r for r in hub.requests if "acme/tiny" in r.path]) == 9
 
 
+@pytest.mark.usefixtures("patient")
 def test_one_request_for_the_summary_where_the_hub_has_one(hub: LocalHub) -> None:
     """Without the headers the Hub's count by dtype does, and the source says so; no weight file is asked for."""
     repo = hub.add(REPO, large(), summary={"BF16": PARAMETERS})
@@ -95,6 +107,7 @@ def test_one_request_for_the_summary_where_the_hub_has_one(hub: LocalHub) -> Non
     assert shards_read(hub) == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_one_ranged_read_a_file_where_the_hub_knows_nothing(hub: LocalHub) -> None:
     """Without both each file is asked for its header once, and the bar counts them."""
     hub.add(REPO, large())
@@ -107,6 +120,7 @@ def test_one_ranged_read_a_file_where_the_hub_knows_nothing(hub: LocalHub) -> No
     assert (bar.total, bar.done) == (SHARDS, SHARDS)
 
 
+@pytest.mark.usefixtures("patient")
 def test_who_wants_tensors_gets_them(hub: LocalHub) -> None:
     """`thorough` takes no summary: every header is read."""
     hub.add(REPO, large(), summary={"BF16": PARAMETERS})
@@ -117,6 +131,7 @@ def test_who_wants_tensors_gets_them(hub: LocalHub) -> None:
     assert len(shards_read(hub)) == SHARDS
 
 
+@pytest.mark.usefixtures("patient")
 def test_model_lists_tensors_and_kv_does_not(hub: LocalHub) -> None:
     """`model` reads every header, `kv` takes the summary; the bytes are the same."""
     hub.add(REPO, large(), summary={"BF16": PARAMETERS})
@@ -131,6 +146,7 @@ def test_model_lists_tensors_and_kv_does_not(hub: LocalHub) -> None:
     assert row["parameters_in_files"] == row["parameters"] == PARAMETERS
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_headers_of_a_revision_are_its_own(hub: LocalHub) -> None:
     """The Hub's copy is of main: with --revision it is not asked for."""
     hub.add(REPO, large(), copies=True, revisions=("main", "v1"))
