@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.state import Kept
+    from roofcast.modelspec.storage import Storage
 
 
 WHOLE: Final = Shards()  # one device
@@ -55,6 +56,7 @@ class Ready:
 
     Args:
         model, deployment: of what.
+        storage: of the model's weights.
         program: the model's operations on one device.
         formats: of state and activations.
         roofs, fabric: of the machine.
@@ -66,6 +68,7 @@ class Ready:
 
     model: Model
     deployment: Deployment
+    storage: Storage
     program: Program
     formats: Formats
     roofs: Roofs
@@ -86,7 +89,8 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
     """
     spec, shards = model.spec, deployment.shards
     check_shards(spec, shards)
-    program = build_program(spec, storage_of(model, deployment.weights), shards)
+    storage = storage_of(model, deployment.weights)
+    program = build_program(spec, storage, shards)
     capacity, where = offered_memory(deployment.accelerator)
     formats = Formats(deployment.kv, activation_format(spec, deployment.weights))
     roofs = roofs_of(deployment.accelerator, deployment.engine)
@@ -94,11 +98,12 @@ def prepare(model: Model, deployment: Deployment) -> Ready:
     return Ready(
         model=model,
         deployment=deployment,
+        storage=storage,
         program=program,
         formats=formats,
         roofs=roofs,
         fabric=fabric_of(deployment.accelerator, shards.joined, deployment.network),
-        weight_bytes=_weights(model, deployment, program),
+        weight_bytes=_weights(model, deployment, program, storage),
         capacity=capacity,
         capacity_from=where,
         kept=tuple(spec.kept.items()),
@@ -128,9 +133,9 @@ def reshaped(ready: Ready, spec: ModelSpec) -> Ready:
     Raises:
         UsageError: heads that the devices cannot share.
     """
-    deployment = ready.deployment
-    check_shards(spec, deployment.shards)
-    program = build_program(spec, storage_of(ready.model, deployment.weights), deployment.shards)
+    shards = ready.deployment.shards
+    check_shards(spec, shards)
+    program = build_program(spec, ready.storage, shards)
     more = on_fullest(program) - on_fullest(ready.program)
     model, kept = replace(ready.model, spec=spec), tuple(spec.kept.items())
     return replace(ready, model=model, program=program, weight_bytes=ready.weight_bytes + more, kept=kept)
@@ -175,14 +180,14 @@ def offered_memory(accelerator: Accelerator) -> tuple[float, str]:
     return accelerator.memory, "nominal"
 
 
-def _weights(model: Model, deployment: Deployment, program: Program) -> float:
+def _weights(model: Model, deployment: Deployment, program: Program, storage: Storage) -> float:
     """Weights on the fullest device: all that its files hold, cut as the program is, over the stages' layers. [B]
 
     What no step runs (towers, draft layers) is cut evenly; what several layers run (shared blocks) is held once.
     """
     spec, shards = model.spec, deployment.shards
     whole = model.weight_bytes(deployment.weights).value
-    single = program if shards == WHOLE else build_program(spec, storage_of(model, deployment.weights), WHOLE)
+    single = program if shards == WHOLE else build_program(spec, storage, WHOLE)
     held = single.resident if whole is None else whole
     once = min(1.0, held / single.resident)
     beside = max(0.0, held - single.resident)

@@ -124,50 +124,55 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     shards = ready.deployment.shards
     here = -(-asked.batch // shards.dp)
     parts = min(here, shards.pp)
-    if asked.phase == PREFILL and shards.pp > 1:
-        steps, passes = _piped(ready, asked, here)
-    else:
-        steps = tuple(_beside(asked, shards, STEPS[asked.phase](asked, -(-here // parts))))
-        passes = max(1.0, parts * _slowest_stage(ready, steps[0][0]))
-    reason, work = shortage(ready, asked), _worked(ready, steps)
+    piped = asked.phase == PREFILL and shards.pp > 1
+    steps = _pieces(ready, asked, here) if piped else tuple(_steps(asked, shards, -(-here // parts)))
+    made = [estimate(ready, step) for step, _ in steps]
+    reason, work = shortage(ready, asked), _summed(made, steps)
+    passes = _piped(ready, made, work) if piped else max(1.0, parts * _slowest_stage(ready, made[0]))
     gained, count = _gained(asked, steps[0][0], shards.dp * parts), sum(times for _, times in steps)
     return Point(asked, work, passes, not reason, reason, gained, count, shards.pp)
 
 
-def _slowest_stage(ready: Ready, step: Step) -> float:
+def _slowest_stage(ready: Ready, work: Estimate) -> float:
     """Share of a pass that the slowest stage takes: the most layers, or the last one's layers and the head. [-]"""
     stages, layers = ready.deployment.shards.pp, len(ready.model.spec.layers)
     if stages == 1:
         return 1.0
-    work = estimate(ready, step)
     head = sum(term.bound for name in HEAD_TERMS for term in work.term(name))
     inner = work.bound - head
     return max(-(-layers // stages) / layers * inner, layers // stages / layers * inner + head) / work.bound
 
 
-def _beside(asked: Asked, shards: Shards, steps: Iterable[tuple[Step, int]]) -> Iterator[tuple[Step, int]]:
-    """Steps with what other replicas do meanwhile: those that have a sequence, of a batch that is less than all of them."""
+def _steps(asked: Asked, shards: Shards, batch: int) -> Iterator[tuple[Step, int]]:
+    """Steps of so many sequences of a replica, beside what other replicas do meanwhile.
+
+    Of a batch that is less than all of them, those that have a sequence.
+    """
     share = asked.batch / (-(-asked.batch // shards.dp) * shards.dp)
-    for step, times in steps:
+    for step, times in STEPS[asked.phase](asked, batch):
         yield replace(step, others=max(0, round(step.tokens * shards.dp * share) - step.tokens)), times
 
 
-def _worked(ready: Ready, steps: Iterable[tuple[Step, int]]) -> Estimate:
-    made = (scaled(estimate(ready, step), times) for step, times in steps)
-    return Estimate(tuple(term for one in made for term in one.terms))
+def _summed(made: Sequence[Estimate], steps: Sequence[tuple[Step, int]]) -> Estimate:
+    every = (scaled(one, times) for one, (_, times) in zip(made, steps, strict=True))
+    return Estimate(tuple(term for one in every for term in one.terms))
 
 
-def _piped(ready: Ready, asked: Asked, here: int) -> tuple[tuple[tuple[Step, int], ...], float]:
-    """A prompt's steps through a pipeline, in the pieces that take the least time, and the passes they take in all."""
+def _piped(ready: Ready, made: Sequence[Estimate], work: Estimate) -> float:
+    """What steps that follow one another through the stages take of the time of all: s + (1 - s) max / sum. [-]"""
+    share = fullest_stage(ready.model.spec, ready.deployment.shards)
+    return (share * work.bound + (1 - share) * max(one.bound for one in made)) / work.bound
+
+
+def _pieces(ready: Ready, asked: Asked, here: int) -> tuple[tuple[Step, int], ...]:
+    """A prompt's steps through a pipeline, in the pieces that take the least time."""
     shards = ready.deployment.shards
     share = fullest_stage(ready.model.spec, shards)
     tokens = here * (asked.context - asked.hit)
     pieces = [-(-tokens // n) for n in PIECES if tokens >= n]
     budgets = dict.fromkeys([asked.budget] if asked.budget else pieces)
-    every = [tuple(_beside(asked, shards, _prefill(replace(asked, budget=budget), here))) for budget in budgets]
-    steps = min(every, key=lambda steps: _guessed(ready, steps, share)) if len(every) > 1 else every[0]
-    work, longest = _worked(ready, steps).bound, max(estimate(ready, step).bound for step, _ in steps)
-    return steps, (share * work + (1 - share) * longest) / work
+    every = [tuple(_steps(replace(asked, budget=budget), shards, here)) for budget in budgets]
+    return min(every, key=lambda steps: _guessed(ready, steps, share)) if len(every) > 1 else every[0]
 
 
 def _guessed(ready: Ready, steps: Sequence[tuple[Step, int]], share: float) -> float:

@@ -9,6 +9,7 @@ from roofcast.calculators.stored import disagreements, stored_by_component
 from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.ggml_names import NAMES
+from roofcast.modelspec.matrix import SCALES
 from roofcast.modelspec.storage import Average, Storage, uniform
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ COMPUTE: Final[Mapping[str, str]] = {
     "F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8",
 }  # fmt: skip
 WIDENED: Final = "ggml"
-SCALES: Final = "scales"
 
 
 def storage_of(model: Model, requested: Requested | None) -> Storage:

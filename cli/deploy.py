@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Asked
-    from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.sharding import Shards
 
@@ -68,7 +67,6 @@ class Asking:
     """A deployment, ready, with what should be said of it and how it was asked for."""
 
     ready: Ready
-    match: Match
     remarks: Remarks
     inputs: dict[str, object]
 
@@ -147,11 +145,7 @@ class Points:
             UnitError, UsageError: naming the option.
         """
         self.batches()
-        for text, option in (
-            (self.prompt, "--prompt"),
-            (self.context, "--context"),
-            (self.budget, "--max-num-batched-tokens"),
-        ):
+        for text, option in ((self.prompt, "--prompt"), (self.context, "--context")):
             options.token_list(text, option)
         _ = self.tokens
         options.share(self.hit, "--prefix-hit")
@@ -203,7 +197,7 @@ def deploy(model: str, lookup: Lookup, machine: Machine, weights: str | None, kv
         "kv": kv_format.name,
         **lookup.asked,
     }
-    return Asking(ready, match, of_cache + machine_remarks(match), inputs)
+    return Asking(ready, of_cache + machine_remarks(match), inputs)
 
 
 def asked_inputs(wanted: list[Asked]) -> dict[str, object]:

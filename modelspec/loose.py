@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.components import NORMS
 from roofcast.modelspec.matrix import ATTENTION, EMBEDDING, FEED_FORWARD, OTHER
 from roofcast.modelspec.sharding import is_summed
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.storage import Storage
 
-NORMS: Final = "norms"
 IN_EXPERTS: Final = ".experts."
 
 
