@@ -36,6 +36,7 @@ class Asked:
             sequences. [token]
         cached: share of the prompt that a prefix cache holds. [-]
         prompt: of a mixed step, whose end it takes; None is as long as the context. [token]
+        drafted: of decode, positions that each sequence verifies beside its own new token. [token]
     """
 
     phase: str
@@ -44,6 +45,12 @@ class Asked:
     budget: int | None = None
     cached: float = 0.0
     prompt: int | None = None
+    drafted: int = 0
+
+    @property
+    def held(self) -> int:
+        """Tokens that each sequence holds after the step: the context, and what was drafted beyond it. [token]"""
+        return self.context + self.drafted
 
     @property
     def room(self) -> int | None:
@@ -186,14 +193,16 @@ def _gained(asked: Asked, step: Step, parts: int) -> int:
     """Tokens that all sequences gain, those of a prompt that were cached included; each part of a mixed step adds a chunk."""
     if asked.phase == PREFILL:
         return asked.batch * asked.context
-    return asked.batch + parts * sum(group.tokens for group in step.groups if group.phase == PREFILL)
+    return asked.batch * (1 + asked.drafted) + parts * sum(
+        group.tokens for group in step.groups if group.phase == PREFILL
+    )
 
 
 def _decode(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
     if asked.budget is not None and batch > asked.budget:
         msg = f"--max-num-batched-tokens {asked.budget:,} is less than the {batch:,} sequences that decode, a token each; give more"
         raise UsageError(msg)
-    yield decode_step(batch, asked.context), 1
+    yield decode_step(batch, asked.held, tokens=1 + asked.drafted), 1
 
 
 def _prefill(asked: Asked, batch: int) -> Iterator[tuple[Step, int]]:
@@ -237,14 +246,14 @@ def shortage(ready: Ready, asked: Asked) -> str:
     """What does not fit on one device at the batch and context asked; empty where weights + cache <= memory. [B]"""
     shards = ready.deployment.shards
     prompts = shards.dp * min(-(-asked.batch // shards.dp), shards.pp) if asked.phase == MIXED else 0
-    cache = cache_on_one(ready, asked.batch, asked.context)
+    cache = cache_on_one(ready, asked.batch, asked.held)
     cache += cache_on_one(ready, prompts, asked.prompt or asked.context)
     if ready.weight_bytes + cache <= ready.capacity:
         return ""
     where = "each GPU" if shards.devices > 1 else "the GPU"
     return (
         f"{where} offers {ready.capacity / 1e9:.1f} GB; weights take {ready.weight_bytes / 1e9:.1f} GB and the cache of "
-        f"{asked.batch:,} x {asked.context:,} tokens{' and of the prompts beside' if prompts else ''} {cache / 1e9:.1f} GB"
+        f"{asked.batch:,} x {asked.held:,} tokens{' and of the prompts beside' if prompts else ''} {cache / 1e9:.1f} GB"
     )
 
 

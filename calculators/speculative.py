@@ -68,7 +68,7 @@ def best_length(acceptance: float, cost_ratio: float, most: int = LONGEST) -> tu
     Source: Leviathan et al. 2023, arXiv:2211.17192, section 3.5.
 
     >>> best_length(0.8, 0.05)[0], best_length(0.6, 0.05)[0], best_length(0.8, 0.2)[0]
-    (7, 4, 3)
+    (8, 4, 4)
     """
     found = max(range(1, most + 1), key=lambda k: textbook_speedup(acceptance, k, cost_ratio))
     return found, textbook_speedup(acceptance, found, cost_ratio)

@@ -12,6 +12,7 @@ from roofcast.calculators.gpus import GpusResult
 from roofcast.calculators.kv import KvResult
 from roofcast.calculators.levers import LeversResult
 from roofcast.calculators.roofline_table import RooflineResult
+from roofcast.calculators.speculate import SpeculateResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "estimate": EstimateResult,
     "roofline": RooflineResult,
     "levers": LeversResult,
+    "speculate": SpeculateResult,
 }
 
 
