@@ -250,7 +250,7 @@ def _mtp(target: Ready, asked: HeadAsked) -> Drafter:
     storage = uniform(asked.weights) if asked.weights else target.storage
     return _headed(
         MTP,
-        f"its own multi-token prediction ({spec.mtp_layers} layers)",
+        "its own multi-token prediction",
         target,
         mtp_head(spec, storage, target.deployment.shards),
     )
@@ -286,7 +286,7 @@ def _medusa(target: Ready, asked: HeadAsked) -> Drafter:
         return (Pass(heads(shape.drafted)[0], 1, 1),)
 
     one = heads(1)[1]
-    return Drafter(MEDUSA, "Medusa heads, one a position", passes, one.parameters, one.bytes, each=True)
+    return Drafter(MEDUSA, "Medusa heads, one a position and each", passes, one.parameters, one.bytes, each=True)
 
 
 def _ngram(*_: object) -> Drafter:
@@ -321,6 +321,11 @@ METHODS: Final[Mapping[str, Callable[[Ready, HeadAsked], Drafter]]] = {
     MEDUSA: _medusa,
     NGRAM: _ngram,
 }
+
+
+def usual_method(target: Ready) -> str:
+    """The head that a model would draft with where none is named: its own multi-token prediction, else EAGLE-3's."""
+    return MTP if target.model.spec.draft else EAGLE3
 
 
 def given_cost(ratio: float) -> Drafter:

@@ -26,7 +26,7 @@ class LeverRow:
     """One technique."""
 
     lever: str
-    """Kind of change: base, kv, weights, batch, tp, attention, window, prefix or gpu."""
+    """Kind of change: base, kv, weights, batch, tp, attention, window, prefix, speculation or gpu."""
     change: str
     """What is changed."""
     fits: bool
@@ -40,7 +40,7 @@ class LeverRow:
     ttft_seconds: float | None
     """Least time of the prompt, one sequence; null of what does not fit. [s]"""
     tpot_seconds: float | None
-    """Least time of a decode step at batch and context; null of what does not fit. [s]"""
+    """Least time a token of decode at batch and context; null of what does not fit. [s]"""
     tokens_per_second: float | None
     """Of the batch at the bound; null of what does not fit. [token/s]"""
     max_sequences: int | None
@@ -119,6 +119,7 @@ def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, 
     prefill = answer_point(ready, Asked(PREFILL, 1, base.prompt, cached=change.cached))
     most = most_sequences(ready, base.context)
     ceiling = answer_point(ready, Asked(DECODE, min(most, MOST_SEQUENCES), base.context)) if most else None
+    gained, at_most = (_gain(change, asked) for asked in (batch, min(most, MOST_SEQUENCES)))
     row = LeverRow(
         lever=change.lever,
         change=change.change,
@@ -127,16 +128,25 @@ def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, 
         weight_bytes=ready.weight_bytes,
         kv_bytes_per_sequence=cache_on_one(ready, 1, base.context),
         ttft_seconds=prefill.bound,
-        tpot_seconds=decode.bound,
-        tokens_per_second=decode.rate,
+        tpot_seconds=_ratio(decode.bound, gained),
+        tokens_per_second=_times(decode.rate, gained),
         max_sequences=most,
-        max_tokens_per_second=ceiling.rate if ceiling else None,
+        max_tokens_per_second=_times(ceiling.rate, at_most) if ceiling else None,
         ttft_ratio=None,
         tpot_ratio=None,
         sequences_ratio=None,
         says=change.says,
     )
     return _compared(row, first or row), ready
+
+
+def _gain(change: Change, batch: int) -> float:
+    """Tokens of a decode step over its time, against plain decode. [-]"""
+    return change.speedup(batch) if change.speedup and batch else 1.0
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
 def _compared(row: LeverRow, first: LeverRow) -> LeverRow:

@@ -11,6 +11,7 @@ from roofcast.calculators.errors import UsageError
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.speculative import (
     MOST_DRAFTED,
+    break_even_acceptance,
     check_acceptance,
     check_positions,
     expected_tokens,
@@ -19,13 +20,14 @@ from roofcast.calculators.speculative import (
 from roofcast.modelspec.step import DECODE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.drafts import Drafter
     from roofcast.calculators.phases import Point
 
 MOST_TREE: Final = 4096  # positions
+LONGEST_TIMED: Final = 16  # draft length up to which the roofline's best is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,31 @@ def _shortage(asked: Speculation, shape: Shape, batch: int) -> str:
         f"the GPU offers {target.capacity / 1e9:.1f} GB; weights take {target.weight_bytes / 1e9:.1f} GB, the draft "
         f"{draft / 1e9:.1f} GB and the cache of {batch:,} x {held:,} tokens {cache / 1e9:.1f} GB"
     )
+
+
+def timed_lengths(asked: Speculation, batch: int) -> list[Timed]:
+    """Rounds of every length up to 16; of trees those asked, whose size does not follow from their depth."""
+    chain = all(shape.tree is None for shape in asked.shapes)
+    shapes = tuple(map(Shape, range(1, LONGEST_TIMED + 1))) if chain else asked.shapes
+    return [timed_round(asked, shape, batch) for shape in shapes]
+
+
+def best_round(timed: Iterable[Timed], accepted: Acceptance) -> tuple[int, float] | None:
+    """The length of the largest speed-up, argmax over k of E(k) / cost(k), and that speed-up; None where none fits.
+
+    Where no length is above 1, plain decode is the best: k = 0 and a speed-up of 1.
+    """
+    speeds = [(accepted.tokens(one.shape.drafted) / one.cost, one.shape.drafted) for one in timed if one.cost]
+    if not speeds:
+        return None
+    speedup, drafted = max(speeds, key=lambda pair: pair[0])
+    return (drafted, speedup) if speedup > 1 else (0, 1.0)
+
+
+def least_acceptance(timed: Iterable[Timed]) -> float | None:
+    """Acceptance above which a round of any of these lengths pays; None where none does. [-]"""
+    evens = (break_even_acceptance(one.cost, one.shape.drafted) for one in timed if one.cost is not None)
+    return min((even for even in evens if even is not None), default=None)
 
 
 def textbook_cost_ratio(asked: Speculation) -> float:

@@ -6,11 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import remarks
-from roofcast.calculators.drafts import GIVEN, Shape
+from roofcast.calculators.drafts import GIVEN
 from roofcast.calculators.estimate import Layout, Weights, layout_of, ready_remarks, weights_of
 from roofcast.calculators.measured_rounds import MeasuredRow, MeasuredSummary, summaries
 from roofcast.calculators.rejection import RuleCheck  # noqa: TC001 - schemas read the types
-from roofcast.calculators.rounds import textbook_cost_ratio, timed_round
+from roofcast.calculators.rounds import (
+    best_round,
+    least_acceptance,
+    textbook_cost_ratio,
+    timed_lengths,
+    timed_round,
+)
 from roofcast.calculators.speculative import LONGEST, break_even_acceptance
 
 if TYPE_CHECKING:
@@ -18,8 +24,6 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.rounds import Acceptance, Speculation, Timed
-
-LONGEST_TIMED: Final = 16  # draft length up to which the roofline's best is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,28 +243,23 @@ def best_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Itera
     Up to 16 tokens, or of a tree among those asked. Where no length is above 1 plain decode is the best, k = 0.
     """
     cost, rows = textbook_cost_ratio(asked), []
-    chain = all(shape.tree is None for shape in asked.shapes)
-    shapes = tuple(map(Shape, range(1, LONGEST_TIMED + 1))) if chain else asked.shapes
     for batch in batches:
-        timed = [timed_round(asked, shape, batch) for shape in shapes]
+        timed = timed_lengths(asked, batch)
         rows += [_best(timed, one, cost) for one in accepted]
     return rows
 
 
 def _best(timed: Sequence[Timed], one: Acceptance, cost: float) -> BestRow:
-    speeds = [(one.tokens(each.shape.drafted) / each.cost, each) for each in timed if each.cost is not None]
-    speedup, found = max(speeds, key=lambda pair: pair[0], default=(None, None))
+    drafted, speedup = best_round(timed, one) or (0, None)
     textbook, promised = _textbook_best(one, cost)
-    evens = [break_even_acceptance(each.cost, each.shape.drafted) for each in timed if each.cost is not None]
-    quicker = speedup is not None and speedup > 1
     return BestRow(
         batch=timed[0].batch,
         acceptance=one.rate,
-        drafted=found.shape.drafted if found and quicker else 0,
-        speedup=speedup if quicker or speedup is None else 1.0,
+        drafted=drafted,
+        speedup=speedup,
         textbook_drafted=textbook,
         textbook_speedup=promised,
-        break_even_acceptance=min((even for even in evens if even is not None), default=None),
+        break_even_acceptance=least_acceptance(timed),
     )
 
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import prepare, reshaped
+from roofcast.calculators.drafts import HeadAsked, Shape, drafter_of, usual_method
+from roofcast.calculators.rounds import Acceptance, Speculation, best_round, least_acceptance, timed_lengths
 from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.requested import find_requested
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 SINKS: Final = 4  # first tokens that a sliding window keeps. Source: Xiao et al. 2023, arXiv:2309.17453, section 3.2
 WINDOWS: Final = (4096, 1024)  # the first that is shorter than the context
 GROUPS: Final = 8  # KV heads of the usual GQA
+ACCEPTANCES: Final = (
+    0.6,
+    0.8,
+)  # of drafted tokens. Source: EAGLE-3, arXiv:2503.01840, figure 7; vLLM's logs from .57 on
 KV_SAYS: Final = {
     "fp8": "a byte an element (scales a tensor not counted); attention multiplies in FP8 where the device can",
     "int8": "a byte an element (scales not counted); attention still multiplies in 16 bits",
@@ -68,6 +75,7 @@ class Change:
         says: what it bounds, costs or forgets.
         batch: sequences; None is the base's.
         cached: share of the prompt that is in the cache. [-]
+        speedup: of decode at a batch, where a step yields several tokens; None is 1. [-]
     """
 
     lever: str
@@ -76,6 +84,7 @@ class Change:
     says: str = ""
     batch: int | None = None
     cached: float = 0.0
+    speedup: Callable[[int], float] | None = None
 
 
 def _with(base: Base, deployment: Deployment) -> Callable[[], Ready]:
@@ -226,6 +235,52 @@ def of_prefix(base: Base) -> Iterator[Change]:
         yield Change("prefix", f"{share:.0%} of the prompt cached", _same(base), says, cached=share)
 
 
+def of_speculation(base: Base) -> Iterator[Change]:
+    """Tokens drafted by the model's own prediction, or an EAGLE-3 head, at two chances of being accepted."""
+    ready = base.ready
+    if ready.deployment.shards.pp > 1:  # how stages would share the drafting is not counted
+        return
+    try:
+        drafter = drafter_of(usual_method(ready), ready, HeadAsked())
+    except ModelError:  # no head is known for its widths
+        return
+    asked = Speculation(ready, drafter, base.context, (Shape(1),))
+    for rate in ACCEPTANCES:
+        best = best_round(timed_lengths(asked, base.batch), Acceptance(rate))
+        drafted, _ = best or (0, 1.0)
+        what = f"{drafted} tokens drafted" if drafted else "drafting, which does not pay,"
+        yield Change(
+            "speculation",
+            f"{what} at acceptance {rate}",
+            _drafting(base, asked),
+            _speculation_says(asked, base.batch),
+            speedup=lambda batch, rate=rate: _speed(asked, batch, rate),
+        )
+
+
+def _speed(asked: Speculation, batch: int, rate: float) -> float:
+    best = best_round(timed_lengths(asked, batch), Acceptance(rate))
+    return best[1] if best else 1.0
+
+
+def _drafting(base: Base, asked: Speculation) -> Callable[[], Ready]:
+    """The deployment with the draft's weights and cache beside the model's."""
+    drafter, ready = asked.drafter, base.ready
+    kept = drafter.kept.kept if drafter.kept else ()
+    return lambda: replace(ready, weight_bytes=ready.weight_bytes + drafter.bytes, kept=(*ready.kept, *kept))
+
+
+def _speculation_says(asked: Speculation, batch: int) -> str:
+    even = least_acceptance(timed_lengths(asked, batch))
+    pays = "it does not pay at this batch" if even is None else f"it pays above an acceptance of {even:.2f}"
+    drafter = asked.drafter
+    taken = f" ({'; '.join(drafter.assumptions)})" if drafter.assumptions else ""
+    return (
+        f"{drafter.name} drafts{taken}, as many as are best at the batch, and one step verifies; {pays}; measured rounds cost "
+        f"more than this counts, see `roofcast speculate`"
+    )
+
+
 def of_devices_of_another_kind(base: Base) -> Iterator[Change]:
     """Other accelerators, as many of them."""
     for other in base.others:
@@ -241,5 +296,6 @@ LEVERS: Final[tuple[Callable[[Base], Iterator[Change]], ...]] = (
     of_attention,
     of_window,
     of_prefix,
+    of_speculation,
     of_devices_of_another_kind,
 )

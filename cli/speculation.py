@@ -289,14 +289,22 @@ class DraftAsked:
         Raises:
             UsageError, ModelError: what is wrong with it.
         """
-        from roofcast.calculators.drafts import EAGLE3, MODEL, MTP, HeadAsked, draft_model, drafter_of, given_cost
+        from roofcast.calculators.drafts import (
+            EAGLE3,
+            MODEL,
+            HeadAsked,
+            draft_model,
+            drafter_of,
+            given_cost,
+            usual_method,
+        )
         from roofcast.cli.session import formats
 
         if self.cost is not None:
             return given_cost(self.cost)
         weights, _ = formats(self.weights, None)
         if self.name is None:
-            method = self.method or (MTP if target.model.spec.draft else EAGLE3)
+            method = self.method or usual_method(target)
             return _with_choice(drafter_of(method, target, HeadAsked(_plain(weights))), chosen=self.method is None)
         model, vocabulary = _load(self.name, lookup)
         method = self.method or (EAGLE3 if vocabulary else MODEL)

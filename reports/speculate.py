@@ -56,9 +56,15 @@ def _part(result: SpeculateResult, inputs: Mapping[str, Any]) -> tuple[list[str]
         return _measured_lines(result, inputs), _measured_tables(result), MEASURED_NOTES
     if not result.rounds:
         return _implied(result), [_formula_table(result.formulas, priced=_priced(result))], _formula_notes(result)
-    notes = (MEANT, *_formula_notes(result), BOUNDS_ONLY)
+    notes = (MEANT, *_formula_notes(result), *_shortages(result), BOUNDS_ONLY)
     tables = [_best_table(result), _formula_table(result.formulas, priced=False), _round_table(result.rounds)]
     return [*_lines(result, inputs), *_implied(result)], tables, notes
+
+
+def _shortages(result: SpeculateResult) -> Iterable[str]:
+    """What does not fit, once a batch."""
+    reasons = {row.batch: row.reason for row in reversed(result.rounds) if row.reason}
+    return (f"batch {count(batch)} does not fit: {reason}" for batch, reason in reversed(reasons.items()))
 
 
 def _priced(result: SpeculateResult) -> bool:
@@ -91,10 +97,10 @@ def _lines(result: SpeculateResult, inputs: Mapping[str, Any]) -> list[str]:
 def _drafted(draft: Draft) -> str:
     if draft.step_bytes is None:
         return f"{draft.name} (c = {draft.cost_ratio:.3g})"
-    own = f"{billions(draft.parameters)} parameters of its own, " if draft.parameters else ""
+    own = f" of {billions(draft.parameters)} parameters" if draft.parameters else ""
     return (
-        f"{draft.name}: {own}{draft.step_bytes / 1e9:.3g} GB read a drafted token, c = {draft.cost_ratio:.3g} "
-        f"of a decode step's weights"
+        f"{draft.name}{own}; a drafted token reads {draft.step_bytes / 1e9:.3g} GB of weights, c = {draft.cost_ratio:.3g} of a "
+        f"decode step's"
     )
 
 
