@@ -81,6 +81,24 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "pp.send": ("roofcast.calculators.parallel", "point_to_point"),
     "exchanged_bytes": ("roofcast.calculators.parallel", "exchange_cost"),
     **dict.fromkeys(("index.prefill", "index.decode"), ("roofcast.modelspec.ops", "index_op")),
+    "tokens_per_round": ("roofcast.calculators.speculative", "expected_tokens"),
+    "tokens_by_position": ("roofcast.calculators.speculative", "tokens_by_position"),
+    "textbook_speedup": ("roofcast.calculators.speculative", "textbook_speedup"),
+    "textbook_drafted": ("roofcast.calculators.rounds", "textbook_best"),
+    "best_drafted": ("roofcast.calculators.rounds", "best_round"),
+    "measured_acceptance": ("roofcast.calculators.speculative", "acceptance_from_tokens"),
+    "break_even_acceptance": ("roofcast.calculators.speculative", "break_even_acceptance"),
+    "cost_ratio": ("roofcast.calculators.rounds", "textbook_cost_ratio"),
+    "draft_seconds": ("roofcast.calculators.drafts", "Drafter.seconds"),
+    "step_bytes": ("roofcast.calculators.drafts", "Drafter.step_bytes"),
+    **dict.fromkeys(("verify_seconds", "verify_ratio"), ("roofcast.calculators.rounds", "timed_round")),
+    "round_cost": ("roofcast.calculators.rounds", "Timed.cost"),
+    "speedup": ("roofcast.calculators.rounds", "Timed.speedup"),
+    **dict.fromkeys(
+        ("textbook_optimism", "roofline_optimism"), ("roofcast.calculators.measured_rounds", "measured_row")
+    ),
+    "acceptance": ("roofcast.calculators.rejection", "acceptance_rate"),
+    "chi_square": ("roofcast.calculators.rejection", "check_rule"),
     "bytes_per_element": ("roofcast.modelspec.formats", "Format.bytes_per_element"),
 }
 
@@ -103,6 +121,20 @@ HEADINGS: Final[dict[str, str]] = {
     "weights": "weight_bytes",
     "sent": "exchanged_bytes",
     "most seq.": "most_sequences",
+    "best k": "best_drafted",
+    "book's k": "textbook_drafted",
+    "book": "textbook_speedup",
+    "book's x": "textbook_speedup",
+    "x": "speedup",
+    "a": "acceptance",
+    "c": "cost_ratio",
+    "pays above a": "break_even_acceptance",
+    "tokens": "tokens_per_round",
+    "draft": "draft_seconds",
+    "verify": "verify_seconds",
+    "round": "round_cost",
+    "cost": "round_cost",
+    "optimism": "textbook_optimism",
 }
 # terms of matrices -> what they are
 MATRICES: Final[dict[str, str]] = {

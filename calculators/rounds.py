@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.phases import Point
 
 MOST_TREE: Final = 4096  # positions
+LONGEST: Final = 32  # draft length up to which the textbook's best is looked for
 LONGEST_TIMED: Final = 16  # draft length up to which the roofline's best is looked for
 
 
@@ -56,6 +57,21 @@ class Acceptance:
         if self.rate is None:
             return tokens_by_position(self.by_position, drafted)
         return expected_tokens(self.rate, drafted)
+
+
+def textbook_best(accepted: Acceptance, cost_ratio: float) -> tuple[int, float]:
+    """The draft length whose textbook speed-up is the largest, and that: argmax over k of E(k) / (c k + 1). [token]
+
+    Up to 32 tokens. It grows with the acceptance and shrinks with c. Where none is above 1, plain decode is quicker.
+
+    Source: Leviathan et al. 2023, arXiv:2211.17192, section 3.5.
+
+    >>> textbook_best(Acceptance(0.8), 0.05)[0], textbook_best(Acceptance(0.6), 0.05)[0], textbook_best(Acceptance(0.8), 0.3)[0]
+    (8, 4, 3)
+    """
+    lengths = range(1, LONGEST + 1)
+    found = max(lengths, key=lambda k: accepted.tokens(k) / (cost_ratio * k + 1))
+    return found, accepted.tokens(found) / (cost_ratio * found + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,13 @@ class Timed:
         if self.decode is None or self.verify is None or self.draft is None:
             return None
         return (self.draft + self.verify) / self.decode
+
+    def speedup(self, accepted: Acceptance) -> float | None:
+        """Tokens a second over those of plain decode: E(k) / ((T_draft + T_verify(k+1)) / T_decode). [-]
+
+        None of what does not fit.
+        """
+        return None if self.cost is None else accepted.tokens(self.shape.drafted) / self.cost
 
 
 def timed_round(asked: Speculation, shape: Shape, batch: int) -> Timed:
@@ -148,11 +171,11 @@ def timed_lengths(asked: Speculation, batch: int) -> list[Timed]:
 
 
 def best_round(timed: Iterable[Timed], accepted: Acceptance) -> tuple[int, float] | None:
-    """The length of the largest speed-up, argmax over k of E(k) / cost(k), and that speed-up; None where none fits.
+    """The length of the largest speed-up, argmax over k of E(k) / cost(k), and that speed-up. [token], [-]
 
-    Where no length is above 1, plain decode is the best: k = 0 and a speed-up of 1.
+    Where no length is above 1, plain decode is the best: k = 0 and a speed-up of 1. None where none fits.
     """
-    speeds = [(accepted.tokens(one.shape.drafted) / one.cost, one.shape.drafted) for one in timed if one.cost]
+    speeds = [(speedup, one.shape.drafted) for one in timed if (speedup := one.speedup(accepted)) is not None]
     if not speeds:
         return None
     speedup, drafted = max(speeds, key=lambda pair: pair[0])
@@ -166,7 +189,7 @@ def least_acceptance(timed: Iterable[Timed]) -> float | None:
 
 
 def textbook_cost_ratio(asked: Speculation) -> float:
-    """c of the textbook formula: weights that a draft step reads over those that a decode step reads, of one sequence. [-]
+    """c of the textbook formula: weights that a draft step reads over a decode step's, of one sequence, c = D_draft / D. [-]
 
     The ratio of sizes, which times are taken for where nothing is measured; a cost that is given stands for itself.
     """

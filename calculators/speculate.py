@@ -13,16 +13,19 @@ from roofcast.calculators.rejection import RuleCheck  # noqa: TC001 - schemas re
 from roofcast.calculators.rounds import (
     best_round,
     least_acceptance,
+    textbook_best,
     textbook_cost_ratio,
     timed_lengths,
     timed_round,
 )
-from roofcast.calculators.speculative import LONGEST, break_even_acceptance
+from roofcast.calculators.speculative import break_even_acceptance
+from roofcast.modelspec.state import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.deployment import Ready
     from roofcast.calculators.rounds import Acceptance, Speculation, Timed
 
 
@@ -181,18 +184,12 @@ def formula_rows(accepted: Iterable[Acceptance], drafted: Sequence[int], cost: f
     """Tokens a round, and the textbook's speed-up where c is known, for every acceptance and length."""
     rows = []
     for one in accepted:
-        best = _textbook_best(one, cost)[0] if cost is not None else None
+        best = textbook_best(one, cost)[0] if cost is not None else None
         for k in drafted:
             tokens = one.tokens(k)
             speedup = None if cost is None else tokens / (cost * k + 1)
             rows.append(FormulaRow(one.rate, k, tokens, cost, speedup, k == best))
     return rows
-
-
-def _textbook_best(one: Acceptance, cost: float) -> tuple[int, float]:
-    lengths = range(1, LONGEST + 1)
-    found = max(lengths, key=lambda k: one.tokens(k) / (cost * k + 1))
-    return found, one.tokens(found) / (cost * found + 1)
 
 
 def round_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Iterable[int]) -> list[RoundRow]:
@@ -211,7 +208,7 @@ def _row(timed: Timed, one: Acceptance, cost: float) -> RoundRow:
     k, tokens = timed.shape.drafted, one.tokens(timed.shape.drafted)
     textbook = tokens / (cost * k + 1)
     total = timed.cost
-    speedup = None if total is None else tokens / total
+    speedup = timed.speedup(one)
     tpot = None if timed.decode is None or speedup is None else timed.decode / speedup
     return RoundRow(
         batch=timed.batch,
@@ -251,7 +248,7 @@ def best_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Itera
 
 def _best(timed: Sequence[Timed], one: Acceptance, cost: float) -> BestRow:
     drafted, speedup = best_round(timed, one) or (0, None)
-    textbook, promised = _textbook_best(one, cost)
+    textbook, promised = textbook_best(one, cost)
     return BestRow(
         batch=timed[0].batch,
         acceptance=one.rate,
@@ -260,6 +257,16 @@ def _best(timed: Sequence[Timed], one: Acceptance, cost: float) -> BestRow:
         textbook_drafted=textbook,
         textbook_speedup=promised,
         break_even_acceptance=least_acceptance(timed),
+    )
+
+
+def _rolled_back(ready: Ready) -> str | None:
+    """What a refused token costs a model that keeps a state, and is not counted."""
+    if not any(part.fixed and part.format != CACHE for part, _ in ready.kept):
+        return None
+    return (
+        f"{ready.model.name} keeps a recurrent state: where a token is refused the state before it must come back; copies a "
+        f"position, their memory and their writes are not counted"
     )
 
 
@@ -305,5 +312,5 @@ def speculate_result(
         best=best_rows(asked, accepted, batches),
         measured_acceptance=implied,
     )
-    said = remarks(asked.drafter.assumptions, notes=asked.drafter.notes)
+    said = remarks(asked.drafter.assumptions, notes=[*asked.drafter.notes, _rolled_back(ready)])
     return result, ready_remarks(ready, [asked.context]) + said

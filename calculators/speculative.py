@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_DRAFTED: Final = 256  # tokens of a round that anyone drafts, several times over
-LONGEST: Final = 32  # draft length up to which the best is looked for
 HALVINGS: Final = 60  # of an interval, until it is as narrow as a double
 
 
@@ -58,20 +57,6 @@ def textbook_speedup(acceptance: float, drafted: int, cost_ratio: float) -> floa
     """
     check_cost(cost_ratio)
     return expected_tokens(acceptance, drafted) / (cost_ratio * drafted + 1)
-
-
-def best_length(acceptance: float, cost_ratio: float, most: int = LONGEST) -> tuple[int, float]:
-    """The draft length whose textbook speed-up is the largest, and that speed-up: argmax over k <= most. [token], [-]
-
-    It grows with a and shrinks with c. Where none is above 1, plain decode is quicker.
-
-    Source: Leviathan et al. 2023, arXiv:2211.17192, section 3.5.
-
-    >>> best_length(0.8, 0.05)[0], best_length(0.6, 0.05)[0], best_length(0.8, 0.2)[0]
-    (8, 4, 4)
-    """
-    found = max(range(1, most + 1), key=lambda k: textbook_speedup(acceptance, k, cost_ratio))
-    return found, textbook_speedup(acceptance, found, cost_ratio)
 
 
 def acceptance_from_tokens(tokens: float, drafted: int) -> float:

@@ -40,6 +40,7 @@ def speculate(
     acceptance: speculation.Rates = None,
     acceptance_by_position: speculation.ByPosition = None,
     tokens_per_round: speculation.TokensARound = None,
+    log: speculation.LogFile = None,
     k: speculation.Lengths = None,
     tree: speculation.Tree = None,
     topk: speculation.TopK = None,
@@ -74,7 +75,7 @@ def speculate(
     output = Output(format, out, strict)
     mode = speculation.CHECK if check else speculation.MEASURED if measured is not None else None
     speculation.refuse_others(asking, mode or (speculation.FORMULAS if model is None else speculation.ROUNDS))
-    asked = speculation.Asked(acceptance, acceptance_by_position, tokens_per_round, k, tree, topk)
+    asked = speculation.Asked(acceptance, acceptance_by_position, tokens_per_round, k, tree, topk, log)
     if check:
         pair = speculation.pair_of(target_probabilities, draft_probabilities)
         _check(pair, speculation.one_length(k), draws, seed, output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -71,6 +72,12 @@ TokensARound = Annotated[
         "--tokens-per-round", metavar="T", help="Measured tokens a round of --k drafted ones: gives the acceptance."
     ),
 ]
+LogFile = Annotated[
+    str | None,
+    typer.Option(
+        "--log", metavar="FILE", help="Server log (vLLM, SGLang) whose lines on speculation give the acceptance."
+    ),
+]
 Lengths = Annotated[
     str | None,
     typer.Option(
@@ -120,6 +127,7 @@ class Asked:
     lengths: str | None
     tree: int | None
     topk: int | None
+    log: str | None = None
 
     def drafted(self) -> tuple[int, ...]:
         """Draft lengths: those asked, beside a measurement its own among the usual ones.
@@ -131,8 +139,6 @@ class Asked:
 
         found = numbers(self.lengths, "--k") if self.lengths is not None else None
         if found is None:
-            if self.tokens is not None:
-                raise UsageError("--tokens-per-round needs --k, how many tokens its rounds drafted")
             return DEFAULT_LENGTHS
         if len(found) > MOST_LENGTHS:
             raise UsageError(f"--k has {len(found)} values; at most {MOST_LENGTHS} at once")
@@ -160,28 +166,50 @@ class Asked:
             UsageError: several ways of saying it, or chances that cannot be.
         """
         from roofcast.calculators.rounds import Acceptance
-        from roofcast.calculators.speculative import acceptance_from_tokens
 
         ways = {
             "--acceptance": self.rates,
             "--acceptance-by-position": self.by_position,
             "--tokens-per-round": self.tokens,
+            "--log": self.log,
         }
         given = [option for option, value in ways.items() if value is not None]
         if len(given) > 1:
             raise UsageError(f"{given[0]} and {given[1]} say the same thing; give one of them")
         if self.by_position is not None:
             return [Acceptance(by_position=tuple(numbers(self.by_position, "--acceptance-by-position")))], None
+        if self.log is not None:
+            return self._logged()
         if self.tokens is not None:
-            _ = self.drafted()
-            measured = int(numbers(self.lengths or "", "--k")[0])
-            implied = acceptance_from_tokens(self.tokens, measured)
-            always = Acceptance(by_position=(1.0,) * measured)
-            return [Acceptance(implied) if implied < 1 else always], implied
+            return self._implied(self.tokens, "--tokens-per-round")
         rates = numbers(self.rates, "--acceptance") if self.rates is not None else DEFAULT_RATES
         if len(rates) > MOST_RATES:
             raise UsageError(f"--acceptance has {len(rates)} values; at most {MOST_RATES} at once")
         return [Acceptance(rate) for rate in dict.fromkeys(rates)], None
+
+    def _implied(self, tokens: float, option: str) -> tuple[list[Acceptance], float]:
+        """One chance for all positions, from the tokens that rounds of one length yield."""
+        from roofcast.calculators.rounds import Acceptance
+        from roofcast.calculators.speculative import acceptance_from_tokens
+
+        if self.lengths is None:
+            raise UsageError(f"{option} needs --k, how many tokens its rounds drafted")
+        measured = int(numbers(self.lengths, "--k")[0])
+        implied = acceptance_from_tokens(tokens, measured)
+        always = Acceptance(by_position=(1.0,) * measured)  # no formula of one chance reaches 1
+        return [Acceptance(implied) if implied < 1 else always], implied
+
+    def _logged(self) -> tuple[list[Acceptance], float | None]:
+        """What a server's log says, by position where it does."""
+        from roofcast.calculators.rounds import Acceptance
+        from roofcast.calculators.rounds_log import read_log
+        from roofcast.calculators.speculative import acceptance_from_tokens
+
+        found = read_log(Path(str(self.log)))
+        if not found.by_position:
+            return self._implied(found.tokens, "--log of SGLang")
+        implied = acceptance_from_tokens(found.tokens, len(found.by_position))
+        return [Acceptance(by_position=found.by_position)], implied
 
     @property
     def inputs(self) -> dict[str, object]:
@@ -191,6 +219,7 @@ class Asked:
             "acceptance": [one.rate for one in accepted if one.rate is not None],
             "acceptance_by_position": [list(one.by_position) for one in accepted if one.rate is None],
             "tokens_per_round": self.tokens,
+            "log": self.log,
             "drafted": list(self.drafted()),
             "tree": self.tree,
             "topk": self.topk,
@@ -355,7 +384,7 @@ def _load(name: str, lookup: Lookup) -> tuple[Model, int | None]:
 # what is asked -> the options that have a part in it; COMMON ones have in all
 CHECK, MEASURED, FORMULAS, ROUNDS = "--check", "--measured", "the formulas alone (no MODEL)", "MODEL"
 COMMON: Final = frozenset(("format", "out", "strict", "debug"))
-ACCEPTED: Final = frozenset(("acceptance", "acceptance_by_position", "tokens_per_round", "k", "draft_cost"))
+ACCEPTED: Final = frozenset(("acceptance", "acceptance_by_position", "tokens_per_round", "log", "k", "draft_cost"))
 OF_CHECK: Final = frozenset(("check", "target_probabilities", "draft_probabilities", "draws", "seed"))
 PARTS: Final[dict[str, frozenset[str]]] = {
     CHECK: OF_CHECK | {"k"},

@@ -214,7 +214,7 @@ def _measured_tables(result: SpeculateResult) -> list[Table]:
         "optimism", "draft", "verify", "roofline\nx", "optimism",
     )  # fmt: skip
     rows = [_measured_cells(row) for row in result.measured]
-    tables = [table(header, rows, title="measured rounds", left=(0, 1, 2, 4), breaks=(7, 10, 13), keys=1)]
+    tables = [table(header, rows, title="measured rounds", left=(0, 1, 2, 4), breaks=(7,), keys=1)]
     if result.summary:
         head = ("method", "rows", "cost", "textbook's optimism", "roofline's optimism")
         cells = [
@@ -237,7 +237,7 @@ def _measured_tables(result: SpeculateResult) -> list[Table]:
 def _measured_cells(row: MeasuredRow) -> tuple[str, ...]:
     return (
         row.source,
-        row.model,
+        row.model.rpartition("/")[2],
         row.gpu,
         count(row.batch),
         row.method or NOTHING,

@@ -54,6 +54,21 @@ PRINTED = (
     "tpot_seconds",
     "fits",
     "memory_bytes",
+    "tokens_per_round",
+    "textbook_speedup",
+    "textbook_drafted",
+    "measured_acceptance",
+    "break_even_acceptance",
+    "cost_ratio",
+    "step_bytes",
+    "draft_seconds",
+    "verify_seconds",
+    "verify_ratio",
+    "round_cost",
+    "speedup",
+    "textbook_optimism",
+    "roofline_optimism",
+    "chi_square",
 )
 # two quantities with an operator between them, or an equals sign
 EQUATION = re.compile(
@@ -134,7 +149,7 @@ def test_an_unknown_term() -> None:
     assert all(term in str(refused.value) for term in TERMS)
 
 
-@pytest.mark.parametrize("command", ["kv", "model", "gpus", "fit", "roofline", "estimate", "levers"])
+@pytest.mark.parametrize("command", ["kv", "model", "gpus", "fit", "roofline", "estimate", "levers", "speculate"])
 def test_explain_needs_nothing_else(command: str) -> None:
     """Every command explains without a MODEL or --gpu, on stdout, and leaves with 0."""
     outcome = roofcast(command, "--explain", "cache_bytes")

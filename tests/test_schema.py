@@ -35,6 +35,26 @@ COMMANDS = [
     pytest.param(("roofline", "falcon-mamba-7b", "--gpu", "h100"), id="roofline-no-attention"),
     pytest.param(("levers", "llama-3.1-8b", "--gpu", "h100-sxm"), id="levers"),
     pytest.param(("levers", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--context", "32k"), id="levers-shared"),
+    pytest.param(("speculate",), id="speculate"),
+    pytest.param(("speculate", "--check", "--draws", "2000"), id="speculate-rule"),
+    pytest.param(("speculate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="speculate-model"),
+    pytest.param(
+        (
+            "speculate",
+            "deepseek-v3",
+            "--gpu",
+            "h200",
+            "--tp",
+            "8",
+            "--batch",
+            "1,9999",
+            "--tokens-per-round",
+            "1.9",
+            "--k",
+            "1",
+        ),
+        id="speculate-shared",
+    ),
     pytest.param(("fit", "llama-3.1-8b", "--gpu", "h100-sxm"), id="fit"),
     pytest.param(("fit", "llama-3.1-405b", "--gpu", "h100-sxm"), id="fit-not"),
     pytest.param(("fit", "qwen3.6-27b", "--gpu", "h100-sxm", "--weights", "fp8"), id="fit-hybrid"),
@@ -82,7 +102,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     """The schema insists on every key of the envelope, and on no other."""
     validator = Draft202012Validator(json_schema(command))
     arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
-    arguments |= dict.fromkeys(("fit", "estimate", "roofline", "levers"), ("gpt2", "--gpu", "h100-sxm"))
+    arguments |= dict.fromkeys(("fit", "estimate", "roofline", "levers", "speculate"), ("gpt2", "--gpu", "h100-sxm"))
     good = answer(command, *arguments[command])
 
     assert validator.is_valid(good)
