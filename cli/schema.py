@@ -13,7 +13,7 @@ from roofcast.cli.session import emit
 
 def schema(
     command: Annotated[
-        str, typer.Argument(metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate or levers.")
+        str, typer.Argument(metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate, levers or attention.")
     ],
     debug: options.Debug = False,
 ) -> None:
