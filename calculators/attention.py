@@ -339,6 +339,9 @@ def _of_device(accelerator: Accelerator, asked: AskedAttention) -> Remarks:
             f"{gpu}: M is the memory of an SM or its like; what one block may have of it is not in the table"
             if own and memory is not None and not of_block
             else None,
+            f"{gpu}: its compute capability is not known, so neither are the backends and kernels that it runs"
+            if accelerator.vendor == "nvidia" and accelerator.capability is None
+            else None,
             f"{gpu}: how many SMs it has is not known, so blocks are not held against them"
             if accelerator.sm_count is None
             else None,

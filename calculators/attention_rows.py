@@ -189,7 +189,7 @@ def io_row(device: Device, kind: Kind, batch: int, tokens: int, element: float) 
         standard_over_flash=standard_over_flash(standard, flash),
         standard_intensity=standard_intensity(flops, standard),
         flash_intensity=None if flash is None else flash_intensity(flops, flash),
-        tiled_intensity=flops / tiled,
+        tiled_intensity=tiled_intensity(flops, tiled),
         ridge=times.ridge,
         compute_seconds=times.compute,
         standard_seconds=times.moving(standard),
@@ -234,6 +234,19 @@ def flash_intensity(flops: float, size: float) -> float:
 
     >>> flash_intensity(4 * 2**28 * 128, 2 * 2**26)  # M 65,536: 4 x 65,536 / 128 / 2
     1024.0
+    """
+    return flops / size
+
+
+def tiled_intensity(flops: float, size: float) -> float:
+    """FLOP a byte that kernels since FlashAttention-2 ask for: 2 N / (1 + N / Br) b, near 2 Br / b at long N. [FLOP/B]
+
+    Args:
+        flops: of both products. [FLOP]
+        size: bytes asked for. [B]
+
+    >>> tiled_intensity(4 * 2**28 * 128, 2 * 2 * 2**21 * 129)  # N 16,384, d 128, Br 128, 2 B
+    127.0
     """
     return flops / size
 

@@ -35,7 +35,7 @@ class Kernel:
         rows: rows of Q that one block can hold, by the question; a row is one query head of one new token.
         packed: whether query heads of one KV head share a block.
         split: its rule: question, blocks without a split and SMs -> splits.
-        least, most: compute capabilities; None runs on none of NVIDIA's.
+        least, most: compute capabilities of NVIDIA's devices.
         slots: blocks of an SM that run at once, where the rule counts on it; None is not known.
         vendors: whose devices it is for.
         widest: key head that it takes. [element]
@@ -68,7 +68,7 @@ class Kernel:
         """Whether a device can run it, by its vendor and compute capability."""
         if vendor not in self.vendors:
             return False
-        return capability is None or self.least <= capability <= self.most
+        return vendor != "nvidia" if capability is None else self.least <= capability <= self.most
 
 
 def _swapped(decode: Decode) -> bool:

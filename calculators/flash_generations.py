@@ -33,6 +33,7 @@ BLOCK_MEMORY: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
 )
 README: Final = "https://github.com/Dao-AILab/flash-attention"
 TURING: Final = (7, 5)
+LAST_OF_FIRST: Final = (8, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,13 @@ def generation_rows(accelerator: Accelerator) -> list[GenerationRow]:
     flags: dict[str, bool | None] = dict(accelerator.flags)
     capability = accelerator.capability
     elsewhere = False if flags["flash_attention_2"] is False else None  # other vendors' first ports are not recorded
-    runs = flags | {"": elsewhere if capability is None else capability >= TURING}
+    runs = flags | {"": elsewhere if capability is None else _first_runs(capability)}
     return [GenerationRow(accelerator.id, one.name, runs[one.flag], one.says, one.source) for one in GENERATIONS]
+
+
+def _first_runs(capability: tuple[int, int]) -> bool | None:
+    """Whether FlashAttention-1 runs: Turing and Ampere are known to, later ones have its successors."""
+    return None if capability > LAST_OF_FIRST else capability >= TURING
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +135,13 @@ THIRD: Final = "FlashAttention-3"
 FOURTH: Final = "FlashAttention-4"
 # maxima, of long sequences; training and prefill shapes but for the last three
 PUBLISHED: Final[tuple[Published, ...]] = (
-    Published(FIRST, "A100", "8.0", "fp16", 0.25, 0.40, "peak", "its successor's abstract", "quoted", FA2_PAPER),
+    Published(FIRST, "A100", "8.0", "fp16", 0.25, 0.40, "peak", "in the next one's paper", "quoted", FA2_PAPER),
     Published(SECOND, "A100", "8.0", "fp16", 0.50, 0.73, "peak", "forward, up to 230 TFLOP/s", "seen", FA2_PAPER),
-    Published(SECOND, "A100", "8.0", "bf16", 0.72, 0.72, "peak", "GPT training as a whole", "seen", FA2_PAPER),
-    Published(SECOND, "H100", "9.0", "fp16", 0.35, 0.35, "peak", "as FlashAttention-3 has it, v1", "seen", FA3_PAPER),
+    Published(SECOND, "A100", "8.0", "bf16", 0.72, 0.72, "peak", "GPT training", "seen", FA2_PAPER),
+    Published(SECOND, "H100", "9.0", "fp16", 0.35, 0.35, "peak", "in the next one's paper, v1", "seen", FA3_PAPER),
     Published(THIRD, "H100", "9.0", "fp16", 0.75, 0.75, "peak", "up to 740 TFLOP/s, v1", "seen", FA3_PAPER),
     Published(THIRD, "H100", "9.0", "bf16", 0.85, 0.85, "peak", "up to 840 TFLOP/s, later version", "seen", FA3_PAPER),
-    Published(THIRD, "H100", "9.0", "fp8", 0.61, 0.66, "peak", "1.2 (v1), 1.3 PFLOP/s of 1.979", "derived", FA3_PAPER),
+    Published(THIRD, "H100", "9.0", "fp8", 0.61, 0.66, "peak", "1.2 (v1), 1.3 PFLOP/s", "derived", FA3_PAPER),
     Published(FOURTH, "B200", "10.0", "bf16", 0.71, 0.71, "peak", "up to 1,613 TFLOP/s", "seen", FA4_PAPER),
     Published(
         "Flash-Decoding",
@@ -145,7 +151,7 @@ PUBLISHED: Final[tuple[Published, ...]] = (
         0.42,
         0.62,
         "bandwidth",
-        "of 2.039 TB/s, were it the 80 GB card",
+        "of the 80 GB card's",
         "derived",
         BLOG,
     ),
@@ -155,9 +161,12 @@ PUBLISHED: Final[tuple[Published, ...]] = (
 
 
 def block_memory(accelerator: Accelerator) -> tuple[float | None, bool]:
-    """On-chip memory of one thread block [B], and whether it is a block's by its vendor's table: else an SM's is taken.
+    """On-chip memory of one thread block, and whether it is a block's by its vendor's table: else an SM's is taken. [B]
 
-    None where neither is known.
+    A block holds the tiles of the algorithm, so M = its memory / bytes of an element: what an SM has, less 1 KiB that
+    CUDA reserves a block, where one block has it all. None where neither is known.
+
+    Source: CUDA programming guide, table of compute capabilities; the accelerator's record for an SM.
 
     >>> from roofcast.hwdb.lookup import find_accelerator
     >>> block_memory(find_accelerator("a100").accelerator)  # 163 x 1,024

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from roofcast.hwdb.accelerator import Accelerator
 
 SDP_UTILS: Final = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
+NARROW: Final = "takes heads up to"
 AMPERE: Final = (8, 0)
 NEWEST: Final = (12, 1)
-FP16: Final = "fp16"
-BF16: Final = "bf16"
+WIDER: Final = 256  # of cuDNN later than 9.22; keys of 192 beside values of 128 from 9.11 on
 FP32: Final = "fp32"
 
 
@@ -56,6 +56,7 @@ class Backend:
         formats: number format -> compute capability from which it takes it; empty is any.
         widest: head that it takes; None is any. [element]
         equal: whether keys and values must be as wide.
+        wider: major versions of the compute capability on which later builds take heads up to `WIDER`.
         step: what a head's width must be a multiple of, in 16 bits.
         says: what else it depends on.
     """
@@ -67,6 +68,7 @@ class Backend:
     widest: int | None = None
     equal: bool = False
     step: int = 1
+    wider: tuple[int, ...] = ()
     says: str = ""
 
 
@@ -83,7 +85,7 @@ BACKENDS: Final[tuple[Backend, ...]] = (
         _formats(fp16=AMPERE, bf16=AMPERE),
         widest=256,
         equal=True,
-        says="FlashAttention-2's kernels; no attn_mask, is_causal with as many queries as keys alone",
+        says="FlashAttention-2's kernels; takes no attn_mask",
     ),
     Backend(
         "cudnn",
@@ -92,7 +94,8 @@ BACKENDS: Final[tuple[Backend, ...]] = (
         _formats(fp16=AMPERE, bf16=AMPERE),
         widest=128,
         step=8,
-        says="where PyTorch is built with cuDNN 9 or later; wider heads on 9.0 and 10.x with newer ones",
+        wider=(9, 10),
+        says="where PyTorch is built with cuDNN 9 or later",
     ),
     Backend(
         "memory_efficient",
@@ -100,9 +103,9 @@ BACKENDS: Final[tuple[Backend, ...]] = (
         NEWEST,
         _formats(fp16=SDPA_LEAST["memory_efficient"], fp32=SDPA_LEAST["memory_efficient"], bf16=AMPERE),
         step=8,
-        says="takes an attn_mask; widths in eights in 16 bits on tensor cores, in fours in fp32",
+        says="takes an attn_mask",
     ),
-    Backend("math", SDPA_LEAST["math"], None, _formats(), says="any format and width; keeps the whole score matrix"),
+    Backend("math", SDPA_LEAST["math"], None, _formats(), says="takes all; keeps the whole score matrix"),
 )
 
 
@@ -149,7 +152,7 @@ def _refusals(backend: Backend, heads: Heads, number_format: str, capability: tu
         yield f"takes {number_format} from compute capability {_shown(backend.formats[number_format])} on"
     widest = max(heads.key_width, heads.value_width)
     if backend.widest is not None and widest > backend.widest:
-        yield f"takes heads up to {backend.widest}, these are {widest}"
+        yield f"{NARROW} {backend.widest}, these are {widest}"
     if backend.equal and heads.key_width != heads.value_width:
         yield f"needs keys as wide as values, these are {heads.key_width} and {heads.value_width}"
     if number_format != FP32 and any(width % backend.step for width in (heads.key_width, heads.value_width)):
@@ -177,10 +180,10 @@ ELSEWHERE: Final[tuple[Elsewhere, ...]] = (
         "amd",
         (),
         "flash",
-        "through AOTriton or Composable Kernel: heads up to 512 with AOTriton 0.9 or later; which devices, its build says",
+        "AOTriton or Composable Kernel, as built; heads up to 512 with AOTriton 0.9",
         SDP_UTILS,
     ),
-    Elsewhere("amd", (), "memory_efficient", "through AOTriton or Composable Kernel; no grouped queries", SDP_UTILS),
+    Elsewhere("amd", (), "memory_efficient", "AOTriton or Composable Kernel, as built; no grouped queries", SDP_UTILS),
     Elsewhere(
         "intel",
         ("Xe",),
@@ -208,5 +211,20 @@ def sdpa_rows(accelerator: Accelerator, attention: str, heads: Heads, number_for
             if one.vendor == accelerator.vendor
             and (not one.architectures or (accelerator.architecture or "").startswith(one.architectures))
         ]
-    rows = ((backend, refusal(backend, heads, number_format, capability)) for backend in BACKENDS)
-    return [SdpaRow(accelerator.id, attention, one.name, why is None, why, one.says, SDP_UTILS) for one, why in rows]
+    return [
+        _row(accelerator.id, attention, one, refusal(one, heads, number_format, capability), capability)
+        for one in BACKENDS
+    ]
+
+
+def _row(gpu: str, attention: str, backend: Backend, why: str | None, capability: tuple[int, int]) -> SdpaRow:
+    maybe = why is not None and why.startswith(NARROW) and capability[0] in backend.wider
+    return SdpaRow(
+        gpu=gpu,
+        attention=attention,
+        backend=backend.name,
+        runs=None if maybe else why is None,
+        reason=f"{why}; later builds take up to {WIDER}" if maybe else why,
+        says=backend.says,
+        source=SDP_UTILS,
+    )

@@ -23,6 +23,7 @@ MIB: Final = 2.0**20
 FLASH: Final = "FlashAttention-"
 LEAST_WHOLE: Final = 0.1  # share that is shown without decimals
 RUNS: Final = {True: "yes", False: "no", None: "?"}
+TIMES: Final = ("arith.\nms", "standard\nms", "flash\nms", "standard\nbound by", "flash\nbound by")
 IO_NOTES: Final = (
     (
         "traffic is of one layer, every query with every key: standard writes and reads the score matrix, flash is "
@@ -155,7 +156,7 @@ def _traffic(rows: Sequence[IoRow], gpu: str | None) -> Table:
         *(["attention"] if named else []),
         *("ctx", "batch", "standard\nGB", "flash\nGB", "x\nless", "floor\nGB", "loops\nGB", "tiled\nGB"),
         *("standard\nFLOP/B", "flash\nFLOP/B", "tiled\nFLOP/B"),
-        *("arith.\nms", "standard\nms", "flash\nms", "standard\nbound by", "flash\nbound by"),
+        *(TIMES if gpu else ()),
     )
     cells = [(*([row.attention] if named else []), *_traffic_cells(row)) for row in rows]
     keys = 3 if named else 2
@@ -164,8 +165,8 @@ def _traffic(rows: Sequence[IoRow], gpu: str | None) -> Table:
         header,
         cells,
         title=f"{title}traffic of a prompt of ctx tokens, one layer",
-        left=(0, len(header) - 2, len(header) - 1) if named else (len(header) - 2, len(header) - 1),
-        breaks=(keys + 6, keys + 9),
+        left=(*([0] if named else []), *([len(header) - 2, len(header) - 1] if gpu else [])),
+        breaks=(keys + 6, keys + 9) if gpu else (keys + 6,),
         keys=keys,
     )
 
@@ -182,12 +183,13 @@ def _traffic_cells(row: IoRow) -> tuple[str, ...]:
         figures(row.standard_intensity),
         figures(row.flash_intensity),
         figures(row.tiled_intensity),
-        millis(row.compute_seconds),
-        millis(row.standard_seconds),
-        millis(row.flash_seconds),
-        row.standard_bound_by or NOTHING,
-        row.flash_bound_by or NOTHING,
+        *(_times(row) if row.gpu else ()),
     )
+
+
+def _times(row: IoRow) -> tuple[str, ...]:
+    seconds = (row.compute_seconds, row.standard_seconds, row.flash_seconds)
+    return *(millis(one) for one in seconds), row.standard_bound_by or NOTHING, row.flash_bound_by or NOTHING
 
 
 def _giga(size: float | None) -> str:
@@ -238,9 +240,11 @@ def _of_devices(result: AttentionResult) -> list[Published]:
 
 
 def _published(rows: Sequence[Published]) -> Table:
-    cells = [(row.generation, row.gpu, row.format, _range(row), row.of, row.conditions, _where(row)) for row in rows]
-    header = ("published", "device", "format", "fraction", "of", "what", "source")
-    return table(header, cells, left=(0, 1, 2, 4, 5, 6))
+    cells = [
+        (row.generation, row.gpu, row.format, f"{_range(row)} of {row.of}", row.conditions, _where(row)) for row in rows
+    ]
+    header = ("published", "device", "format", "reached", "what", "source")
+    return table(header, cells, left=range(len(header)))
 
 
 def _range(row: Published) -> str:
