@@ -180,7 +180,7 @@ ELSEWHERE: Final[tuple[Elsewhere, ...]] = (
         "amd",
         (),
         "flash",
-        "AOTriton or Composable Kernel, as built; heads up to 512 with AOTriton 0.9",
+        "AOTriton (heads up to 512 from 0.9 on) or Composable Kernel, as built",
         SDP_UTILS,
     ),
     Elsewhere("amd", (), "memory_efficient", "AOTriton or Composable Kernel, as built; no grouped queries", SDP_UTILS),

@@ -107,7 +107,9 @@ class Sizes:
         try:
             value = parse_quantity(self.shared_memory, "B")
         except UnitError as error:
-            raise UnitError(f"--shared-memory {self.shared_memory}: {error}") from error
+            raise UnitError(
+                f"--shared-memory {self.shared_memory}: it must be a size with its unit, such as '100 KiB'"
+            ) from error
         if not LEAST_MEMORY <= value <= MOST_MEMORY:
             raise UnitError(
                 f"--shared-memory {self.shared_memory}: no chip has so much or little; write it like '100 KiB'"
@@ -170,13 +172,17 @@ def attention(
     sizes = Sizes(heads, kv_heads, head_dim, batch, context, queries, dtype, shared_memory)
     sizes.check()
     checked = _checked(seed_of_check) if check else None
-    if checked is not None and all(value is None for value in (model, gpu, heads, kv_heads, head_dim, context)):
+    inputs: dict[str, object] = {}
+    if checked is not None and all(
+        value is None for value in (model, gpu, heads, kv_heads, head_dim, context, shared_memory)
+    ):
         from roofcast.calculators.attention import check_alone
 
-        result, inputs, said = check_alone(checked), {"seed": seed_of_check}, Remarks()
+        result, said = check_alone(checked), Remarks()
     else:
         planned, inputs, said = _planned(model, gpu, sizes, Lookup(revision, offline))
-        result, inputs = replace(planned, check=checked), inputs | {"seed": seed_of_check if check else None}
+        result = replace(planned, check=checked)
+    inputs |= {"seed": seed_of_check if check else None}
     present(attention_document(result, inputs, said), output)
     if checked is not None and not checked.agrees:
         raise GateError(f"--check --seed {seed_of_check}: the three do not agree to rounding")

@@ -35,6 +35,8 @@ COMMANDS = [
     pytest.param(("roofline", "falcon-mamba-7b", "--gpu", "h100"), id="roofline-no-attention"),
     pytest.param(("levers", "llama-3.1-8b", "--gpu", "h100-sxm"), id="levers"),
     pytest.param(("levers", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--context", "32k"), id="levers-shared"),
+    pytest.param(("attention", "--gpu", "a100-80gb-sxm", "--context", "4k"), id="attention"),
+    pytest.param(("attention", "deepseek-v3", "--gpu", "h100-sxm,mi300x,tpu-v6e"), id="attention-latent"),
     pytest.param(("fit", "llama-3.1-8b", "--gpu", "h100-sxm"), id="fit"),
     pytest.param(("fit", "llama-3.1-405b", "--gpu", "h100-sxm"), id="fit-not"),
     pytest.param(("fit", "qwen3.6-27b", "--gpu", "h100-sxm", "--weights", "fp8"), id="fit-hybrid"),
@@ -83,6 +85,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     validator = Draft202012Validator(json_schema(command))
     arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
     arguments |= dict.fromkeys(("fit", "estimate", "roofline", "levers"), ("gpt2", "--gpu", "h100-sxm"))
+    arguments["attention"] = ("gpt2", "--gpu", "h100-sxm")
     good = answer(command, *arguments[command])
 
     assert validator.is_valid(good)
