@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -12,6 +12,9 @@ from roofcast.calculators import attention_memory as extra
 from roofcast.calculators.flash_decoding import KERNELS, Kernel, split_decode
 from roofcast.calculators.sdpa import BACKENDS, Heads, refusal
 from roofcast.calculators.split_rules import Decode, fewest_splits, wave_efficiency
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOKENS: Final = st.integers(1, 1 << 20)
 WIDTHS: Final = st.integers(1, 1024)
@@ -42,14 +45,15 @@ def test_more_tokens_never_move_less(one: int, other: int, width: int, memory: i
     assume(memory >= width)
     less, more = sorted((one, other))
 
-    for count in (
+    counts: tuple[Callable[[int], float], ...] = (
         lambda n: io.compulsory_accesses(n, width, share),
         lambda n: io.standard_accesses(n, width, share),
         lambda n: io.flash_accesses(n, width, memory, share),
         lambda n: io.algorithm_accesses(n, width, memory, share),
         lambda n: io.tiled_accesses(n, width),
         lambda n: io.product_flops(n, width),
-    ):
+    )
+    for count in counts:
         assert count(less) <= count(more) * ROUNDING
 
 
