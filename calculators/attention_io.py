@@ -55,8 +55,8 @@ def standard_accesses(tokens: int, width: float, share: float = 1.0) -> float:
 def flash_accesses(tokens: int, width: float, memory: float, share: float = 1.0) -> float:
     """Elements by FlashAttention's theorem, its constant taken as 1: max(N^2 d^2 / M, the floor 4 N d). [element]
 
-    Theta(N^2 d^2 / M) holds for d <= M <= N d; an M beyond N d counts as N d, where the floor rules anyway. No exact
-    attention moves asymptotically less for all M of that range (proposition 3).
+    Theta(N^2 d^2 / M) holds for d <= M <= N d; a larger M changes nothing, as there the floor rules. No exact attention
+    moves asymptotically less for all M of that range (proposition 3).
 
     Args:
         tokens: N. [token]
@@ -76,7 +76,7 @@ def flash_accesses(tokens: int, width: float, memory: float, share: float = 1.0)
     """
     floor = compulsory_accesses(tokens, width, share)
     _check_memory(memory, width)
-    return max(floor, tokens * width * (tokens * width / min(memory, tokens * width)))
+    return max(floor, (tokens * width) ** 2 / memory)
 
 
 def algorithm_accesses(tokens: int, width: float, memory: float, share: float = 1.0) -> float:

@@ -137,7 +137,7 @@ FOURTH: Final = "FlashAttention-4"
 PUBLISHED: Final[tuple[Published, ...]] = (
     Published(FIRST, "A100", "8.0", "fp16", 0.25, 0.40, "peak", "in the next one's paper", "quoted", FA2_PAPER),
     Published(SECOND, "A100", "8.0", "fp16", 0.50, 0.73, "peak", "forward, up to 230 TFLOP/s", "seen", FA2_PAPER),
-    Published(SECOND, "A100", "8.0", "bf16", 0.72, 0.72, "peak", "GPT training", "seen", FA2_PAPER),
+    Published(SECOND, "A100", "8.0", "fp16/bf16", 0.72, 0.72, "peak", "GPT training", "seen", FA2_PAPER),
     Published(SECOND, "H100", "9.0", "fp16", 0.35, 0.35, "peak", "in the next one's paper, v1", "seen", FA3_PAPER),
     Published(THIRD, "H100", "9.0", "fp16", 0.75, 0.75, "peak", "up to 740 TFLOP/s, v1", "seen", FA3_PAPER),
     Published(THIRD, "H100", "9.0", "bf16", 0.85, 0.85, "peak", "up to 840 TFLOP/s, later version", "seen", FA3_PAPER),
