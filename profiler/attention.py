@@ -79,7 +79,8 @@ def online(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, b
         normaliser = kept * normaliser + weights.sum(-1, keepdim=True)
         summed = kept * summed + weights @ value[..., first : first + block, :]
         maximum = higher
-    return summed / normaliser
+    result: Tensor = summed / normaliser
+    return result
 
 
 def sdpa(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False) -> Tensor:
@@ -92,7 +93,8 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False) -> 
         causal: whether a query sees no later key.
     """
     attend = torch_or_refusal().nn.functional.scaled_dot_product_attention
-    return attend(query[None], key[None], value[None], is_causal=causal)[0]
+    result: Tensor = attend(query[None], key[None], value[None], is_causal=causal)[0]
+    return result
 
 
 def _scores(query: Tensor, key: Tensor, first: int, *, causal: bool) -> Tensor:
