@@ -13,7 +13,18 @@ from roofcast.cli.errors import BAD_INPUT, INTERRUPTED, OK, UNDETERMINED, compla
 from roofcast.cli.session import silence
 
 # in the order of --help; a command's function has the name of its module
-COMMANDS: Final = ("kv", "model", "gpus", "fit", "roofline", "estimate", "levers", "speculate", "schema")
+COMMANDS: Final = (
+    "kv",
+    "model",
+    "gpus",
+    "fit",
+    "roofline",
+    "estimate",
+    "levers",
+    "attention",
+    "speculate",
+    "schema",
+)
 
 
 def application(asked: str | None) -> typer.Typer:

@@ -13,7 +13,10 @@ from roofcast.cli.session import emit
 
 def schema(
     command: Annotated[
-        str, typer.Argument(metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate, levers or speculate.")
+        str,
+        typer.Argument(
+            metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate, levers, attention or speculate."
+        ),
     ],
     debug: options.Debug = False,
 ) -> None:

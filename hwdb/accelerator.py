@@ -46,6 +46,11 @@ CITABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "flags": ("flags",),
     }
 )
+# backend of PyTorch's scaled_dot_product_attention -> least compute capability; cuDNN's depends on how PyTorch is built.
+# Source: pytorch/pytorch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
+SDPA_LEAST: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"flash": (8, 0), "memory_efficient": (5, 0), "math": (0, 0)}
+)
 _CITED_AS = {field: fact for fact, fields in CITABLE.items() for field in fields}
 # what a driver or a program sees of the memory as sold: 1.00 to 1.08 on every part known
 _LEAST_SEEN, _MOST_SEEN = 0.5, 1.12
@@ -338,15 +343,21 @@ class Accelerator(_Frozen):
 
         flash needs compute capability 8.0, memory-efficient 5.0; math always runs.
         """
-        if self.compute_capability is None:
+        capability = self.capability
+        if capability is None:
             return None
-        needs = {"flash": (8, 0), "memory_efficient": (5, 0), "math": (0, 0)}
-        return tuple(name for name, least in needs.items() if _capability(self.compute_capability) >= least)
+        return tuple(name for name, least in SDPA_LEAST.items() if capability >= least)
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Give the compute capability as two numbers, which compare as versions do; None for other vendors."""
+        return None if self.compute_capability is None else _capability(self.compute_capability)
 
 
 __all__ = [
     "CITABLE",
     "PEAK_FORMATS",
+    "SDPA_LEAST",
     "Accelerator",
     "Flags",
     "NoPeakError",

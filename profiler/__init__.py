@@ -1,1 +1,1 @@
-"""Measurements on the local machine; empty until it comes."""
+"""Measurements and checks on the local machine; what needs torch."""

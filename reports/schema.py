@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
+from roofcast.calculators.attention import AttentionResult
 from roofcast.calculators.describe import ModelResult
 from roofcast.calculators.estimate import EstimateResult
 from roofcast.calculators.fit import FitResult
@@ -26,6 +27,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "roofline": RooflineResult,
     "levers": LeversResult,
     "speculate": SpeculateResult,
+    "attention": AttentionResult,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.explain import TERMS, explain
+from roofcast.cli.app import COMMANDS
 from tests.running import roofcast
 
 # the counted quantities that JSON and tables print; what is only repeated from a source (layers, memory) has no formula
@@ -69,6 +70,30 @@ PRINTED = (
     "textbook_optimism",
     "roofline_optimism",
     "chi_square",
+    "compulsory_bytes",
+    "standard_bytes",
+    "flash_bytes",
+    "algorithm_bytes",
+    "tiled_bytes",
+    "product_flops",
+    "memory_elements",
+    "standard_over_flash",
+    "standard_intensity",
+    "flash_intensity",
+    "tiled_intensity",
+    "compute_seconds",
+    "standard_seconds",
+    "flash_seconds",
+    "score_bytes",
+    "math_score_bytes",
+    "math_peak_bytes",
+    "logsumexp_bytes",
+    "efficient_bytes",
+    "blocks",
+    "busy_share",
+    "wave_efficiency",
+    "splits",
+    "workspace_bytes",
 )
 # two quantities with an operator between them, or an equals sign
 EQUATION = re.compile(
@@ -149,7 +174,7 @@ def test_an_unknown_term() -> None:
     assert all(term in str(refused.value) for term in TERMS)
 
 
-@pytest.mark.parametrize("command", ["kv", "model", "gpus", "fit", "roofline", "estimate", "levers", "speculate"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "schema"])
 def test_explain_needs_nothing_else(command: str) -> None:
     """Every command explains without a MODEL or --gpu, on stdout, and leaves with 0."""
     outcome = roofcast(command, "--explain", "cache_bytes")

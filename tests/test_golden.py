@@ -85,6 +85,15 @@ CASES: dict[str, tuple[str, ...]] = {
     "levers-llama-3.1-8b-h100.md": ("levers", "llama-3.1-8b", "--gpu", "h100-sxm", "--context", "32k"),
     "levers-deepseek-v3-8xh200.json": ("levers", "deepseek-v3", "--gpu", "h200-sxm", "--tp", "8", "--context", "32k"),
     "gpus-llama-3.1-8b.txt": ("gpus", "2080ti", "h100-sxm", "h200-sxm", "--model", "llama-3.1-8b", "--context", "4k"),
+    "attention-llama-3.1-8b-a100-2080ti.txt": (
+        "attention",
+        "llama-3.1-8b",
+        "--gpu",
+        "a100-80gb-sxm,rtx-2080-ti",
+        "--context",
+        "1k,16k,128k",
+    ),
+    "attention-deepseek-v3-h100.json": ("attention", "deepseek-v3", "--gpu", "h100-sxm", "--context", "4k"),
     "explain-cache_bytes.txt": ("kv", "--explain", "cache_bytes"),
 }
 FORMATS = {".txt": "text", ".json": "json", ".csv": "csv", ".md": "markdown"}

@@ -55,6 +55,8 @@ COMMANDS = [
         ),
         id="speculate-shared",
     ),
+    pytest.param(("attention", "--gpu", "a100-80gb-sxm", "--context", "4k"), id="attention"),
+    pytest.param(("attention", "deepseek-v3", "--gpu", "h100-sxm,mi300x,tpu-v6e"), id="attention-latent"),
     pytest.param(("fit", "llama-3.1-8b", "--gpu", "h100-sxm"), id="fit"),
     pytest.param(("fit", "llama-3.1-405b", "--gpu", "h100-sxm"), id="fit-not"),
     pytest.param(("fit", "qwen3.6-27b", "--gpu", "h100-sxm", "--weights", "fp8"), id="fit-hybrid"),
@@ -102,7 +104,9 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     """The schema insists on every key of the envelope, and on no other."""
     validator = Draft202012Validator(json_schema(command))
     arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
-    arguments |= dict.fromkeys(("fit", "estimate", "roofline", "levers", "speculate"), ("gpt2", "--gpu", "h100-sxm"))
+    arguments |= dict.fromkeys(
+        ("fit", "estimate", "roofline", "levers", "attention", "speculate"), ("gpt2", "--gpu", "h100-sxm")
+    )
     good = answer(command, *arguments[command])
 
     assert validator.is_valid(good)

@@ -1,0 +1,164 @@
+"""Standard attention, online softmax and PyTorch's own, on the CPU, held against each other and against fp64."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.attention import CheckResult, CheckRow
+from roofcast.calculators.errors import UnansweredError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOKENS: Final = 2048
+HEADS: Final = 4
+HEAD_DIM: Final = 64
+BLOCK: Final = 128  # keys at once
+MOST_ERROR: Final = 2e-6  # off fp64, of results near 1: some ten roundings of fp32
+MOST_DIFFERENCE: Final = 1e-5
+
+
+def torch_or_refusal() -> Any:  # noqa: ANN401 - a module
+    """The torch package, silent about what it misses beside itself.
+
+    Raises:
+        UnansweredError: it is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import torch
+    except ImportError as error:
+        raise UnansweredError(
+            f"--check needs torch, which cannot be imported here ({error}); pip install 'roofcast[profile]'"
+        ) from error
+    return torch
+
+
+def standard(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False) -> Tensor:
+    """Standard attention: softmax(Q K^T / sqrt(d)) V, the whole score matrix at once.
+
+    Args:
+        query: [heads, n, d].
+        key: likewise.
+        value: likewise.
+        causal: whether a query sees no later key.
+
+    Source: Dao et al. 2022, arXiv:2205.14135, algorithm 0.
+    """
+    scores = _scores(query, key, 0, causal=causal)  # [heads, n, n]
+    return scores.softmax(-1) @ value
+
+
+def online(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, block: int = BLOCK) -> Tensor:
+    """The same by online softmax: one [n, block] of scores at a time, with a running maximum m and normaliser l.
+
+    For each block of keys m' = max(m, row maximum), and what was summed so far is scaled by exp(m - m'):
+    l' = exp(m - m') l + sum exp(S - m'), O' = exp(m - m') O + exp(S - m') V; at the end O / l.
+
+    Args:
+        query: [heads, n, d].
+        key: likewise.
+        value: likewise.
+        causal: whether a query sees no later key.
+        block: keys at once.
+
+    Source: Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135, section 3.1.
+    """
+    torch = torch_or_refusal()
+    rows = query.shape[:-1]  # [heads, n]
+    maximum = torch.full((*rows, 1), -math.inf, dtype=query.dtype)
+    normaliser = torch.zeros((*rows, 1), dtype=query.dtype)
+    summed = torch.zeros((*rows, value.shape[-1]), dtype=query.dtype)
+    for first in range(0, key.shape[-2], block):
+        scores = _scores(query, key[..., first : first + block, :], first, causal=causal)  # [heads, n, block]
+        higher = torch.maximum(maximum, scores.amax(-1, keepdim=True))
+        weights, kept = (scores - higher).exp(), (maximum - higher).exp()
+        normaliser = kept * normaliser + weights.sum(-1, keepdim=True)
+        summed = kept * summed + weights @ value[..., first : first + block, :]
+        maximum = higher
+    result: Tensor = summed / normaliser
+    return result
+
+
+def sdpa(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False) -> Tensor:
+    """The same by PyTorch's scaled_dot_product_attention, in whichever backend it takes on the CPU.
+
+    Args:
+        query: [heads, n, d].
+        key: likewise.
+        value: likewise.
+        causal: whether a query sees no later key.
+    """
+    attend = torch_or_refusal().nn.functional.scaled_dot_product_attention
+    result: Tensor = attend(query[None], key[None], value[None], is_causal=causal)[0]
+    return result
+
+
+def _scores(query: Tensor, key: Tensor, first: int, *, causal: bool) -> Tensor:
+    """Q K^T / sqrt(d) of all queries and some keys, the first of which has a number; later ones masked where causal."""
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+    if not causal:
+        return scores
+    torch = torch_or_refusal()
+    numbers = torch.arange(first, first + key.shape[-2])
+    later = numbers[None, :] > torch.arange(query.shape[-2])[:, None]  # [n, keys]
+    return scores.masked_fill(later, -math.inf)
+
+
+def check(
+    seed: int, tokens: int = TOKENS, heads: int = HEADS, width: int = HEAD_DIM, block: int = BLOCK
+) -> CheckResult:
+    """Computes random attention in three ways in fp32, and compares them with fp64 and with each other.
+
+    Args:
+        seed: of the inputs, standard normal.
+        tokens: n.
+        heads: all with keys and values of their own.
+        width: d.
+        block: keys that online softmax looks at at once.
+
+    Raises:
+        UnansweredError: torch is not installed.
+    """
+    torch = torch_or_refusal()
+    numbers = torch.Generator().manual_seed(seed)
+    inputs = [torch.randn((heads, tokens, width), generator=numbers) for _ in range(3)]
+    with torch.inference_mode():
+        rows = [_row(inputs, causal=causal, block=block) for causal in (False, True)]
+    worst = max(error for row in rows for error in (row.standard_error, row.online_error, row.sdpa_error))
+    apart = max(row.online_against_standard for row in rows)
+    return CheckResult(
+        seed=seed,
+        tokens=tokens,
+        heads=heads,
+        head_dim=width,
+        block=block,
+        standard_score_elements=tokens * tokens,
+        online_score_elements=tokens * block,
+        score_ratio=tokens / block,
+        rows=rows,
+        most_error=MOST_ERROR,
+        most_difference=MOST_DIFFERENCE,
+        agrees=worst <= MOST_ERROR and apart <= MOST_DIFFERENCE,  # False of a NaN too
+    )
+
+
+def _row(inputs: list[Tensor], *, causal: bool, block: int) -> CheckRow:
+    exact = standard(*(tensor.double() for tensor in inputs), causal=causal)
+    plain = standard(*inputs, causal=causal)
+    blocked = online(*inputs, causal=causal, block=block)
+    return CheckRow(
+        causal=causal,
+        standard_error=_apart(plain.double(), exact),
+        online_error=_apart(blocked.double(), exact),
+        sdpa_error=_apart(sdpa(*inputs, causal=causal).double(), exact),
+        online_against_standard=_apart(blocked, plain),
+    )
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """The most that two tensors differ anywhere."""
+    return float((one - other).abs().max())
