@@ -2,7 +2,7 @@
 
 A ```` ```console ```` block holds `$ roofcast ...` lines, each followed by what it prints (`...` stands for anything,
 `# exit 2` after the command for its exit code). A ```` ```yaml accelerators/x.yaml ```` block is a file of
-$ROOFCAST_HOME that the commands of the same document find. ```` ```sh setup ```` is the installation, run by .ci/run.
+$ROOFCAST_HOME that the commands of the same document find, a ```` ```csv x.csv ```` block one where they run. ```` ```sh setup ```` is the installation, run by .ci/run.
 """
 
 from __future__ import annotations
@@ -83,8 +83,15 @@ def write_files(document: Path, home: Path) -> None:
             target.write_text("\n".join(block.lines) + "\n")
 
 
+def write_tables(document: Path, folder: Path) -> None:
+    """Write the tables that a document shows where its commands run."""
+    for block in blocks(document.read_text()):
+        if len(block.info) == 2 and block.info[0] == "csv":
+            (folder / block.info[1]).write_text("\n".join(block.lines) + "\n")
+
+
 def output_of(example: Example, folder: Path) -> tuple[str, ...]:
-    """Run a command in an empty folder, hold its exit code against the document's, return the lines it prints."""
+    """Run a command in a folder, hold its exit code against the document's, return the lines it prints."""
     program, *arguments = shlex.split(example.command, comments=True)
     assert program == "roofcast"
     done = subprocess.run(
@@ -135,6 +142,7 @@ def test_a_documented_command_prints_what_the_document_prints(
 ) -> None:
     """Every `$ roofcast` line runs, ends with the exit code it names and prints the lines under it."""
     write_files(example.document, home)
+    write_tables(example.document, tmp_path)
 
     output = output_of(example, tmp_path)
 
