@@ -77,7 +77,7 @@ class Decoder:
         weights += self.join.numel() if self.join is not None else 0
         shape = self.shape
         cache = 2 * shape.layers * self.batch * self.context * shape.kv_heads * shape.width
-        return 2.0 * (weights + cache)
+        return 2.0 * float(weights + cache)
 
     def step(self, x: torch.Tensor) -> torch.Tensor:
         """x: [batch, positions, hidden] -> the likeliest token of every position."""
@@ -139,7 +139,7 @@ def seconds(run: Any, repeats: int = 15, inner: int = 4) -> float:
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) / inner / 1e3)
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def measure(name: str, decoder: Decoder, positions: tuple[int, ...]) -> list[dict[str, Any]]:

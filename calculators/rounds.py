@@ -142,8 +142,9 @@ def timed_round(asked: Speculation, shape: Shape, batch: int) -> Timed:
         drafting = drafter.cost_ratio * shape.drafted * plain
     else:
         drafting = drafter.seconds(shape, batch, asked.context)
-    times = (plain, verify.work.bound * verify.passes, drafting) if not reason else (None, None, None)
-    return Timed(shape, batch, *times, verify.work.bound_by, reason)
+    if reason:
+        return Timed(shape, batch, None, None, None, verify.work.bound_by, reason)
+    return Timed(shape, batch, plain, verify.work.bound * verify.passes, drafting, verify.work.bound_by, "")
 
 
 def _point(asked: Speculation, batch: int, drafted: int) -> Point:

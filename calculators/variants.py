@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import prepare, reshaped
@@ -254,11 +255,11 @@ def of_speculation(base: Base) -> Iterator[Change]:
             f"{what} at acceptance {rate}",
             _drafting(base, asked),
             _speculation_says(asked, base.batch),
-            speedup=lambda batch, rate=rate: _speed(asked, batch, rate),
+            speedup=partial(_speed, asked, rate),
         )
 
 
-def _speed(asked: Speculation, batch: int, rate: float) -> float:
+def _speed(asked: Speculation, rate: float, batch: int) -> float:
     best = best_round(timed_lengths(asked, batch), Acceptance(rate))
     return best[1] if best else 1.0
 
