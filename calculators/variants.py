@@ -248,15 +248,20 @@ def of_speculation(base: Base) -> Iterator[Change]:
     asked = Speculation(ready, drafter, base.context, (Shape(1),))
     for rate in ACCEPTANCES:
         best = best_round(timed_lengths(asked, base.batch), Acceptance(rate))
-        drafted, _ = best or (0, 1.0)
-        what = f"{drafted} tokens drafted" if drafted else "drafting, which does not pay,"
         yield Change(
             "speculation",
-            f"{what} at acceptance {rate}",
+            f"{_drafted(best)}, {rate:.0%} accepted",
             _drafting(base, asked),
             _speculation_says(asked, base.batch),
             speedup=partial(_speed, asked, rate),
         )
+
+
+def _drafted(best: tuple[int, float] | None) -> str:
+    """How much is drafted; nothing is said of it where nothing fits."""
+    if best is None:
+        return "drafting"
+    return f"{best[0]} token{'s' * (best[0] > 1)} drafted" if best[0] else "no gain from drafting"
 
 
 def _speed(asked: Speculation, rate: float, batch: int) -> float:
@@ -272,8 +277,10 @@ def _drafting(base: Base, asked: Speculation) -> Callable[[], Ready]:
 
 
 def _speculation_says(asked: Speculation, batch: int) -> str:
-    even = least_acceptance(timed_lengths(asked, batch))
-    pays = "it does not pay at this batch" if even is None else f"it pays above an acceptance of {even:.2f}"
+    timed = timed_lengths(asked, batch)
+    even = least_acceptance(timed)
+    pays = "it never pays at this batch" if even is None else f"it pays above an acceptance of {even:.2f}"
+    pays = pays if any(one.cost is not None for one in timed) else "it does not fit"
     drafter = asked.drafter
     taken = f" ({'; '.join(drafter.assumptions)})" if drafter.assumptions else ""
     return (

@@ -241,3 +241,59 @@ def test_a_recurrence_has_no_other_attention() -> None:
     levers = {row.lever for row in rows(on("falcon-mamba-7b")).values()}
 
     assert levers.isdisjoint({"attention", "window"})
+
+
+# --- speculation
+
+
+def test_drafting_by_hand() -> None:
+    """An EAGLE-3 head of 0.425 billion at batch 16: E tokens for a round; TTFT stays, weights and cache of the head are added."""
+    row, first = of_llama()["9 tokens drafted, 80% accepted"], of_llama()["as it is"]
+    head, layer_cache = 2 * 424_689_664, 2 * 8 * 128 * 2 * CONTEXT
+    step = (head - 2 * 3 * 4096**2 + BATCH * (layer_cache + 2 * 4096)) / 4.8e12  # [s]
+    decode, fused = first.tpot_seconds or 0, 2 * 3 * 4096**2 / 4.8e12
+    yields = sum(0.8**i for i in range(10))
+
+    assert row.lever == "speculation"
+    assert row.tpot_seconds == pytest.approx((decode + 9 * step + fused) / yields, rel=2e-3)
+    assert row.tokens_per_second == pytest.approx(BATCH / (row.tpot_seconds or 1))
+    assert row.ttft_ratio == 1
+    assert row.weight_bytes == WEIGHTS + head
+    assert row.max_sequences == (VISIBLE - WEIGHTS - head) // (131072 * CONTEXT + layer_cache)
+
+
+def test_drafting_says_where_it_pays() -> None:
+    """The head that was taken, and the acceptance from which on it gains."""
+    says = of_llama()["4 tokens drafted, 60% accepted"].says
+
+    assert "an EAGLE-3 head drafts" in says
+    assert "it pays above an acceptance of 0.0" in says
+
+
+def test_drafting_that_does_not_fit_says_no_more() -> None:
+    """Sixteen sequences that fit an H100 alone do not beside a head's weights and cache."""
+    made = prepare(loaded(LLAMA_3_1_8B), Deployment(find_accelerator("h100-sxm").accelerator, FORMATS["bf16"]))
+    row = rows(Base(made, 16, 32768, 4096))["drafting, 60% accepted"]
+
+    assert (row.fits, row.tpot_seconds) == (False, None)
+    assert "it does not fit" in row.says
+
+
+def test_drafting_that_loses_is_left_out_of_the_step() -> None:
+    """Where no length pays, decode stays plain and the row says so."""
+    asked = Base(base().ready, 512, 256, 256)
+    change, row = next((name, row) for name, row in rows(asked).items() if row.lever == "speculation")
+
+    assert change == "no gain from drafting, 60% accepted"
+    assert row.tpot_ratio == pytest.approx(1)
+
+
+def test_a_models_own_prediction_drafts() -> None:
+    """DeepSeek-V3's module instead of a head of another make; a pipeline has no such row."""
+    said = {
+        row.says.partition(" drafts")[0] for row in rows(on("deepseek-v3", tp=8)).values() if row.lever == "speculation"
+    }
+    piped = [row for row in rows(on("llama-3.1-8b", pp=2)).values() if row.lever == "speculation"]
+
+    assert said == {"its own multi-token prediction"}
+    assert piped == []
