@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -111,6 +112,7 @@ class Drafter:
         passes: what a round of a shape runs.
         parameters: of its own; None where a cost alone is given. [parameter]
         bytes: of these weights, on one device. [B]
+        held: whether the target's weights have them among them already.
         kept: a deployment whose cache is the draft's own; None where it keeps none.
         cost_ratio: time of a draft step over one of the target's decode steps, where it is given. [-]
         each: whether parameters and bytes are of each of its k heads.
@@ -123,6 +125,7 @@ class Drafter:
     passes: Callable[[Shape], tuple[Pass, ...]]
     parameters: float | None = None
     bytes: float = 0.0
+    held: bool = False
     kept: Ready | None = None
     cost_ratio: float | None = None
     each: bool = False
@@ -146,6 +149,10 @@ class Drafter:
     def _read(self, shape: Shape) -> float:
         return sum(one.times * one.work(1, 1).work.weight_bytes for one in self.passes(shape))
 
+    def weights(self, shape: Shape) -> float:
+        """What its weights add to the target's on one device: all heads of Medusa's, nothing where they are held. [B]"""
+        return 0.0 if self.held else self.bytes * (shape.drafted if self.each else 1)
+
     def cache(self, batch: int, context: int) -> float:
         """What the draft keeps of all sequences, on one device. [B]"""
         return 0.0 if self.kept is None else cache_on_one(self.kept, batch, context)
@@ -154,15 +161,18 @@ class Drafter:
 def draft_model(target: Ready, model: Model, weights: Requested | None, tp: int | None) -> Drafter:
     """Another, smaller model drafts: k decode steps of it a round, on the target's devices.
 
-    Its heads are split as the target's are, or as `tp` says; replicas are the same.
+    Its heads are split as the target's are, or as `tp` says; where they do not divide, one device of each group has it
+    whole. Replicas are the same.
 
     Raises:
-        UsageError: another vocabulary than the target's, or heads that do not divide.
+        UsageError: another vocabulary than the target's, or heads that do not divide as asked.
     """
     said = check_vocabulary(target.model, model)
     shards = target.deployment.shards
-    own = replace(shards, tp=tp or shards.tp, ep=1)
-    ready = prepare(model, replace(target.deployment, weights=weights, shards=own))
+    if tp is not None and shards.tp % tp:
+        raise UsageError(f"--draft-tp {tp}: the model has {shards.tp} GPUs a replica; it must divide that")
+    ready = _split(target, model, weights, tp)
+    alone = ready.deployment.shards.tp != (tp or shards.tp)
     return Drafter(
         method=MODEL,
         name=model.name,
@@ -170,8 +180,27 @@ def draft_model(target: Ready, model: Model, weights: Requested | None, tp: int 
         parameters=model.parameters.value,
         bytes=ready.weight_bytes,
         kept=ready,
-        notes=tuple(filter(None, (said,))),
+        assumptions=(f"{model.name} cannot be split over {shards.tp} GPUs: one of each group has it whole",) * alone,
+        notes=(said,),
     )
+
+
+def _split(target: Ready, model: Model, weights: Requested | None, tp: int | None) -> Ready:
+    """A draft over as many devices as asked, or as the target, or over one where its heads do not divide."""
+    shards = target.deployment.shards
+
+    def over(devices: int) -> Ready:
+        own = replace(shards, tp=devices, ep=1)
+        return prepare(model, replace(target.deployment, weights=weights, shards=own))
+
+    try:
+        return over(tp or shards.tp)
+    except UsageError as error:
+        if tp is not None:
+            raise UsageError(f"--draft-tp {tp}: {model.name}: {error}") from error
+        if shards.tp == 1:
+            raise
+    return over(1)
 
 
 def check_vocabulary(target: Model, draft: Model) -> str:
@@ -187,7 +216,7 @@ def check_vocabulary(target: Model, draft: Model) -> str:
             f"target's tokens; name a smaller model of the same family"
         )
     if ours == theirs:
-        return ""
+        return f"{draft.name} and {target.name} both have {ours:,} tokens; that they are the same ones is not checked"
     return (
         f"{draft.name} has {theirs:,} rows and {target.name} {ours:,}: llama.cpp takes up to {PADDED} of padding, vLLM asks "
         f"for as many"
@@ -209,6 +238,30 @@ class HeadAsked:
     layer: ModelSpec | None = None
     vocabulary: int | None = None
     name: str = ""
+
+
+# what people and engines also call a method -> its name here; case, `_`, `-` and blanks aside
+ALIASES: Final[Mapping[str, str]] = {
+    "draft": MODEL, "draftmodel": MODEL, "sps": MODEL, "standalone": MODEL,
+    "nextn": MTP, "deepseekmtp": MTP, "glm4moemtp": MTP, "qwen3nextmtp": MTP,
+    "eagle1": EAGLE, "eagle2": EAGLE, "pld": NGRAM, "promptlookup": NGRAM,
+}  # fmt: skip
+
+
+def method_of(name: str) -> str:
+    """A method by any name that is given it.
+
+    Raises:
+        UsageError: nothing goes by that name.
+
+    >>> method_of("EAGLE-3"), method_of("n-gram"), method_of("deepseek_mtp")
+    ('eagle3', 'ngram', 'mtp')
+    """
+    plain = re.sub(r"[\s_-]", "", name.lower())
+    known = {re.sub("_", "", one): one for one in (MODEL, *METHODS)} | dict(ALIASES)
+    if plain not in known:
+        raise UsageError(f"--method {name}: known: {', '.join((MODEL, *METHODS))}")
+    return known[plain]
 
 
 def drafter_of(method: str, target: Ready, asked: HeadAsked) -> Drafter:
@@ -248,12 +301,14 @@ def _layer(target: Ready, asked: HeadAsked) -> tuple[ModelSpec, tuple[str, ...]]
 def _mtp(target: Ready, asked: HeadAsked) -> Drafter:
     spec = replace(target.model.spec, drafting=False)
     storage = uniform(asked.weights) if asked.weights else target.storage
-    return _headed(
-        MTP,
-        "its own multi-token prediction",
-        target,
-        mtp_head(spec, storage, target.deployment.shards),
-    )
+    head = mtp_head(spec, storage, target.deployment.shards)
+    return replace(_headed(MTP, "its own multi-token prediction", target, head), held=_has_prediction(target.model))
+
+
+def _has_prediction(model: Model) -> bool:
+    """Whether the weights counted of a model are those of files that hold its prediction layers too."""
+    held, plain = model.parameters_in_files, replace(model.spec, drafting=False).parameters
+    return held is not None and held - plain >= model.spec.draft_parameters / 2
 
 
 def _eagle(target: Ready, asked: HeadAsked) -> Drafter:
@@ -310,7 +365,7 @@ def _headed(method: str, name: str, target: Ready, head: Head, assumed: tuple[st
         start = Pass(first, 1, 1)
         return (start, Pass(later, shape.beside, shape.drafted - 1)) if shape.drafted > 1 else (start,)
 
-    return Drafter(method, name, passes, head.parameters, head.bytes, kept, assumptions=assumed)
+    return Drafter(method, name, passes, head.parameters, head.bytes, kept=kept, assumptions=assumed)
 
 
 # method -> how its draft is made; the names are vLLM's

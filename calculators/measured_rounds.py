@@ -257,7 +257,7 @@ def _speculation(
     measured: Measured, harness: Harness | None, shape: Shape | None, find: Callable[[str], Model]
 ) -> Speculation:
     if harness is None or harness.method is None:
-        raise UnansweredError(f"what {measured.method or 'its method'} runs is not known")
+        raise UnansweredError(f"what {measured.method} runs is not known" if measured.method else "it names no method")
     if shape is None:
         raise UnansweredError("it does not say how many tokens a round drafts")
     target = _target(measured, find)

@@ -154,7 +154,7 @@ def _point(asked: Speculation, batch: int, drafted: int) -> Point:
 def _shortage(asked: Speculation, shape: Shape, batch: int) -> str:
     """What does not fit on one device: weights + draft + both caches <= memory. [B]"""
     target, drafter, held = asked.target, asked.drafter, asked.context + shape.positions
-    draft = drafter.bytes * (shape.drafted if drafter.each else 1)
+    draft = drafter.weights(shape)
     cache = cache_on_one(target, batch, held) + drafter.cache(batch, held)
     if target.weight_bytes + draft + cache <= target.capacity:
         return ""

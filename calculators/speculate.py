@@ -11,6 +11,7 @@ from roofcast.calculators.estimate import Layout, Weights, layout_of, ready_rema
 from roofcast.calculators.measured_rounds import MeasuredRow, MeasuredSummary, summaries
 from roofcast.calculators.rejection import RuleCheck  # noqa: TC001 - schemas read the types
 from roofcast.calculators.rounds import (
+    LONGEST_TIMED,
     best_round,
     least_acceptance,
     textbook_best,
@@ -109,8 +110,12 @@ class BestRow:
     """k that the textbook formula would choose. [token]"""
     textbook_speedup: float
     """That it would promise. [-]"""
+    tpot_seconds: float | None
+    """Time a token of each sequence with that length; null of what does not fit. [s]"""
+    tokens_per_second: float | None
+    """Of all sequences. [token/s]"""
     break_even_acceptance: float | None
-    """Acceptance above which any length pays; null where none does. [-]"""
+    """Acceptance above which some length pays; null where none does. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +254,8 @@ def best_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Itera
 def _best(timed: Sequence[Timed], one: Acceptance, cost: float) -> BestRow:
     drafted, speedup = best_round(timed, one) or (0, None)
     textbook, promised = textbook_best(one, cost)
+    decode = next((each.decode for each in timed if each.decode is not None), None)
+    tpot = None if decode is None or speedup is None else decode / speedup
     return BestRow(
         batch=timed[0].batch,
         acceptance=one.rate,
@@ -256,8 +263,17 @@ def _best(timed: Sequence[Timed], one: Acceptance, cost: float) -> BestRow:
         speedup=speedup,
         textbook_drafted=textbook,
         textbook_speedup=promised,
+        tpot_seconds=tpot,
+        tokens_per_second=timed[0].batch / tpot if tpot else None,
         break_even_acceptance=least_acceptance(timed),
     )
+
+
+def continued(accepted: Iterable[Acceptance], longest: int) -> Remarks:
+    """Which positions go on from those that were measured."""
+    known = [len(one.by_position) for one in accepted if one.rate is None and len(one.by_position) < longest]
+    text = "positions beyond the {} that are given go on at the last one's rate, r_n / r_(n-1)"
+    return remarks(notes=[text.format(n) for n in known])
 
 
 def _rolled_back(ready: Ready) -> str | None:
@@ -313,4 +329,5 @@ def speculate_result(
         measured_acceptance=implied,
     )
     said = remarks(asked.drafter.assumptions, notes=[*asked.drafter.notes, _rolled_back(ready)])
+    said += continued(accepted, max(LONGEST_TIMED, *(shape.drafted for shape in asked.shapes)))
     return result, ready_remarks(ready, [asked.context]) + said

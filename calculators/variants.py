@@ -273,19 +273,21 @@ def _drafting(base: Base, asked: Speculation) -> Callable[[], Ready]:
     """The deployment with the draft's weights and cache beside the model's."""
     drafter, ready = asked.drafter, base.ready
     kept = drafter.kept.kept if drafter.kept else ()
-    return lambda: replace(ready, weight_bytes=ready.weight_bytes + drafter.bytes, kept=(*ready.kept, *kept))
+    return lambda: replace(
+        ready, weight_bytes=ready.weight_bytes + drafter.weights(Shape(1)), kept=(*ready.kept, *kept)
+    )
 
 
 def _speculation_says(asked: Speculation, batch: int) -> str:
     timed = timed_lengths(asked, batch)
     even = least_acceptance(timed)
-    pays = "it never pays at this batch" if even is None else f"it pays above an acceptance of {even:.2f}"
+    pays = "it never pays at this batch" if even is None else f"some length pays above an acceptance of {even:.2f}"
     pays = pays if any(one.cost is not None for one in timed) else "it does not fit"
     drafter = asked.drafter
     taken = f" ({'; '.join(drafter.assumptions)})" if drafter.assumptions else ""
     return (
-        f"{drafter.name} drafts{taken}, as many as are best at the batch, and one step verifies; {pays}; measured rounds cost "
-        f"more than this counts, see `roofcast speculate`"
+        f"{drafter.name} drafts{taken}, one step verifies; as many sequences as fit draft the length that is best for them; "
+        f"{pays}; measured rounds cost more than this counts, see `roofcast speculate`"
     )
 
 

@@ -13,9 +13,11 @@ from roofcast.cli import options, speculation
 from roofcast.cli.deploy import Machine, Points, deploy, one
 from roofcast.cli.errors import GateError
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
+from roofcast.cli.speculation_asked import Asked, DraftAsked, one_length, pair_of
 
 if TYPE_CHECKING:
     from roofcast.calculators.rejection import Pair
+    from roofcast.cli.speculation_asked import Accepting
     from roofcast.modelspec.model import Model
 
 DEFAULT_CONTEXT = 4096  # tokens
@@ -75,41 +77,49 @@ def speculate(
     output = Output(format, out, strict)
     mode = speculation.CHECK if check else speculation.MEASURED if measured is not None else None
     speculation.refuse_others(asking, mode or (speculation.FORMULAS if model is None else speculation.ROUNDS))
-    asked = speculation.Asked(acceptance, acceptance_by_position, tokens_per_round, k, tree, topk, log)
+    asked = Asked(acceptance, acceptance_by_position, tokens_per_round, k, tree, topk, log)
     if check:
-        pair = speculation.pair_of(target_probabilities, draft_probabilities)
-        _check(pair, speculation.one_length(k), draws, seed, output)
+        pair = pair_of(target_probabilities, draft_probabilities)
+        _check(pair, one_length(k), draws, seed, output)
         return
     if measured is not None:
         _measured(measured, Lookup(None, offline), output)
         return
-    drafting = speculation.DraftAsked(draft, method, draft_weights, draft_tp, draft_cost)
+    drafting = DraftAsked(draft, method, draft_weights, draft_tp, draft_cost)
     drafting.check()
-    accepted, implied = asked.accepted()
-    shapes, points = asked.shapes(), Points(batch)
+    asked.check()
+    points = Points(batch)
     points.check()
     tokens = one(context, "--context", DEFAULT_CONTEXT)
-    check_output(output, [name for name in (model, draft) if name])
+    check_output(output, [name for name in (model, draft, log) if name])
+    accepting = asked.accepting()
     if model is None:
-        _formulas(asked, draft_cost, output)
+        _formulas(asked, accepting, drafting.ratio, output)
         return
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
     made = deploy(model, lookup, Machine(gpu, gpus, tp, 1, ep, dp, network, engine), weights, kv)
     drafter = drafting.drafter(made.ready, lookup)
-    question = Speculation(made.ready, drafter, tokens, shapes)
-    result, said = speculate_result(question, accepted, points.batches(), implied)
-    inputs = {**made.inputs, **drafting.inputs, **asked.inputs, "batches": points.batches(), "context": tokens}
-    present(speculate_document(result, inputs, said + made.remarks), output)
+    question = Speculation(made.ready, drafter, tokens, asked.shapes(accepting))
+    result, said = speculate_result(question, accepting.accepted, points.batches(), accepting.implied)
+    inputs = {
+        **made.inputs,
+        **drafting.inputs,
+        **asked.inputs(accepting),
+        "batches": points.batches(),
+        "context": tokens,
+    }
+    present(speculate_document(result, inputs, said + made.remarks + accepting.remarks), output)
 
 
-def _formulas(asked: speculation.Asked, cost: float | None, output: Output) -> None:
+def _formulas(asked: Asked, accepting: Accepting, cost: float | None, output: Output) -> None:
     """Tokens a round and, where a draft's cost is given, the textbook's speed-up."""
-    from roofcast.calculators.speculate import formulas_result
+    from roofcast.calculators.speculate import continued, formulas_result
     from roofcast.reports.speculate import speculate_document
 
-    accepted, implied = asked.accepted()
-    result = formulas_result(accepted, asked.drafted(), cost, implied)
-    present(speculate_document(result, {"draft_cost": cost, **asked.inputs}, Remarks()), output)
+    lengths = asked.drafted(accepting)
+    result = formulas_result(accepting.accepted, lengths, cost, accepting.implied)
+    said = accepting.remarks + continued(accepting.accepted, max(lengths))
+    present(speculate_document(result, {"draft_cost": cost, **asked.inputs(accepting)}, said), output)
 
 
 def _measured(name: str, lookup: Lookup, output: Output) -> None:

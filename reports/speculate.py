@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.measured_rounds import MeasuredRow
     from roofcast.calculators.rejection import RuleCheck
-    from roofcast.calculators.speculate import Draft, FormulaRow, RoundRow, SpeculateResult
+    from roofcast.calculators.speculate import BestRow, Draft, FormulaRow, RoundRow, SpeculateResult
 
 BEST: Final = "*"
 MOST_TOKENS_SHOWN: Final = 20
 MEANT: Final = (
-    "x is the speed-up over plain decode: tokens a round / (draft + verify, in decode steps); book is the textbook's, "
-    "(1 - a^(k+1)) / ((1 - a) (c k + 1)), which verifies for the price of one decode step; * is the best of its column"
+    "x is the speed-up over plain decode: tokens a round / (draft + verify, in decode steps); book is the textbook's, tokens a "
+    "round / (c k + 1), which verifies for the price of one decode step"
 )
+STARRED: Final = "* is the best of its batch, of the lengths shown"
+LESS: Final = "measured rounds cost more than bounds: tens of per cent in what was published; --measured holds your own against them"
+LONGEST_BOOK, LONGEST_TIMED = 32, 16  # tokens up to which the best is looked for
 INDEPENDENT: Final = "every drafted token is taken to be accepted with the same chance; where later ones are less often, long drafts yield less"
 
 
@@ -56,7 +59,8 @@ def _part(result: SpeculateResult, inputs: Mapping[str, Any]) -> tuple[list[str]
         return _measured_lines(result, inputs), _measured_tables(result), MEASURED_NOTES
     if not result.rounds:
         return _implied(result), [_formula_table(result.formulas, priced=_priced(result))], _formula_notes(result)
-    notes = (MEANT, *_formula_notes(result), *_shortages(result), BOUNDS_ONLY)
+    starred = STARRED if len({row.drafted for row in result.rounds}) > 1 else ""
+    notes = (MEANT, *filter(None, (starred,)), *_formula_notes(result), *_shortages(result), BOUNDS_ONLY, LESS)
     tables = [_best_table(result), _formula_table(result.formulas, priced=False), _round_table(result.rounds)]
     return [*_lines(result, inputs), *_implied(result)], tables, notes
 
@@ -89,36 +93,56 @@ def _lines(result: SpeculateResult, inputs: Mapping[str, Any]) -> list[str]:
     return [
         f"{result.model} on {on_devices(str(result.gpu), result.layout)}",
         *setup_lines(result.layout, result.weights, inputs),
-        f"draft: {_drafted(result.draft)}",
+        f"draft: {_drafted(result.draft, result.layout.gpus)}",
         f"decode at {context_name(result.context)}; a round drafts {what}, then verifies them in one step",
     ]
 
 
-def _drafted(draft: Draft) -> str:
+def _drafted(draft: Draft, gpus: int) -> str:
     if draft.step_bytes is None:
         return f"{draft.name} (c = {draft.cost_ratio:.3g})"
     own = f" of {billions(draft.parameters)} parameters" if draft.parameters else ""
+    where = " on each GPU" if gpus > 1 else ""
     return (
-        f"{draft.name}{own}; a drafted token reads {draft.step_bytes / 1e9:.3g} GB of weights, c = {draft.cost_ratio:.3g} of a "
-        f"decode step's"
+        f"{draft.name}{own}; a drafted token reads {draft.step_bytes / 1e9:.3g} GB of weights{where}, c = {draft.cost_ratio:.3g} "
+        f"of a decode step's"
     )
 
 
 def _best_table(result: SpeculateResult) -> Table:
-    header = ("batch", "a", "best k", "x", "book's k", "book's x", "pays above a")
+    header = ("batch", "a", "best k", "x", "TPOT\nms", "tokens/s", "book's k", "book's x", "some k pays\nabove a")
     rows = [
         (
             count(row.batch),
             _accepted(row.acceptance),
-            "plain decode" if row.speedup == 1 and not row.drafted else count(row.drafted) if row.speedup else NOTHING,
+            _best_length(row),
             ratio(row.speedup),
-            count(row.textbook_drafted),
+            millis(row.tpot_seconds),
+            figures(row.tokens_per_second),
+            _most(row.textbook_drafted, LONGEST_BOOK),
             ratio(row.textbook_speedup),
-            "never" if row.break_even_acceptance is None and row.speedup else fixed(row.break_even_acceptance, 2),
+            _pays_above(row),
         )
         for row in result.best
     ]
     return table(header, rows, title="best draft length")
+
+
+def _best_length(row: BestRow) -> str:
+    if row.speedup is None:
+        return NOTHING
+    return _most(row.drafted, LONGEST_TIMED) if row.drafted else "none"
+
+
+def _most(drafted: int, longest: int) -> str:
+    """A length, and where it is the longest that was looked at, that it may be more."""
+    return f"{drafted} or more" if drafted == longest else count(drafted)
+
+
+def _pays_above(row: BestRow) -> str:
+    if row.break_even_acceptance is None:
+        return "never" if row.speedup else NOTHING
+    return f"{row.break_even_acceptance:.2f}"
 
 
 def _accepted(acceptance: float | None) -> str:
@@ -133,7 +157,11 @@ def _round_table(rounds: Sequence[RoundRow]) -> Table:
         name = "by pos." if rate is None else f"a = {rate:.3g}"
         header += [f"x\n{name}", f"book\n{name}"]
     alike = [list(rows) for _, rows in groupby(_sorted(rounds), key=lambda row: (row.batch, row.drafted))]
-    cells = [_round_cells(rows) for rows in alike]
+    starred = len({row.drafted for row in rounds}) > 1
+    fitting = {row.batch for row in rounds if row.fits}
+    unfit = {rows[0].batch: _unfit_cells(rows) for rows in alike if rows[0].batch not in fitting}
+    cells = [_round_cells(rows, starred=starred) for rows in alike if rows[0].batch in fitting]
+    cells += unfit.values()
     breaks = range(9, len(header), 8)
     return table(header, cells, title="rounds", left=(7,), breaks=breaks, keys=2)
 
@@ -145,7 +173,13 @@ def _sorted(rounds: Sequence[RoundRow]) -> list[RoundRow]:
     return sorted(rounds, key=lambda row: (batches.index(row.batch), lengths.index(row.drafted)))
 
 
-def _round_cells(rows: Sequence[RoundRow]) -> tuple[str, ...]:
+def _unfit_cells(rows: Sequence[RoundRow]) -> tuple[str, ...]:
+    """One row for a batch that fits with no length."""
+    blanks = [NOTHING, *[ratio(None)] * (2 * len(rows))]
+    return (count(rows[0].batch), "any", *[NOTHING] * 5, "does not fit", *blanks)
+
+
+def _round_cells(rows: Sequence[RoundRow], *, starred: bool) -> tuple[str, ...]:
     first = rows[0]
     cells = [
         count(first.batch),
@@ -159,7 +193,7 @@ def _round_cells(rows: Sequence[RoundRow]) -> tuple[str, ...]:
         ratio(first.round_cost),
     ]
     for row in rows:
-        mark = BEST if row.best else ""
+        mark = BEST if row.best and starred else ""
         cells += [f"{mark}{ratio(row.speedup)}", ratio(row.textbook_speedup)]
     return tuple(cells)
 
@@ -198,7 +232,10 @@ MEASURED_NOTES: Final = (
 def _measured_lines(result: SpeculateResult, inputs: Mapping[str, Any]) -> list[str]:
     whole = next((row for row in result.summary if row.method == "all"), None)
     others = inputs.get("rows_of_something_else")
-    lines = [f"{len(result.measured):,} measurements" + (f"; {others:,} rows are of something else" if others else "")]
+    several = "s" * (len(result.measured) > 1)
+    lines = [
+        f"{len(result.measured):,} measurement{several}" + (f"; rows of something else: {others:,}" if others else "")
+    ]
     if whole is not None:
         known = [row.textbook_optimism for row in result.measured if row.textbook_optimism is not None]
         lines.append(
@@ -230,7 +267,7 @@ def _measured_tables(result: SpeculateResult) -> list[Table]:
         tables.append(table(head, cells, title="medians"))
     reasons = list(_reasons(result.measured))
     if reasons:
-        tables.append(table(("rows", "why a part is missing"), reasons, title="not held against", left=(1,)))
+        tables.append(table(("how many", "why a part is missing"), reasons, title="not held against both", left=(1,)))
     return tables
 
 

@@ -267,7 +267,7 @@ def test_drafting_says_where_it_pays() -> None:
     says = of_llama()["4 tokens drafted, 60% accepted"].says
 
     assert "an EAGLE-3 head drafts" in says
-    assert "it pays above an acceptance of 0.0" in says
+    assert "some length pays above an acceptance of 0.0" in says
 
 
 def test_drafting_that_does_not_fit_says_no_more() -> None:

@@ -236,7 +236,7 @@ def test_the_command_shows_both(tmp_path: Path) -> None:
 
     assert shown["measured"][0]["round_cost"] == pytest.approx(1.89 / 1.364)
     assert [one["method"] for one in shown["summary"]] == ["EAGLE", "all"]
-    assert "1 measurements; 1 rows are of something else" in text
+    assert "1 measurement; rows of something else: 1" in text
     assert "the textbook is 15% optimistic" in text
 
 

@@ -75,7 +75,7 @@ def test_sglangs_log_needs_its_length(tmp_path: Path) -> None:
     """The mean of rounds of a length that only the user knows: 1 + .6914 + .4780 + .3305 = 2.5."""
     path = log(tmp_path, SGLANG.format(mean="2.50"))
 
-    refused(roofcast("speculate", "--log", str(path)), 2, "--log of SGLang needs --k")
+    refused(roofcast("speculate", "--log", str(path)), 2, "1 line of SGLang", "--k must give")
     assert result("speculate", "--log", str(path), "--k", "3")["measured_acceptance"] == pytest.approx(0.6914, abs=1e-4)
 
 
