@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.attention_memory import math_peak_bytes
 from roofcast.calculators.attention_rows import (
     ELEMENTS,
     DecodeRow,
@@ -21,7 +22,7 @@ from roofcast.calculators.attention_rows import (
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.flash_generations import PUBLISHED, GenerationRow, Published, block_memory, generation_rows
 from roofcast.calculators.roofline import roofs_of
-from roofcast.calculators.sdpa import Heads, SdpaRow, sdpa_rows
+from roofcast.calculators.sdpa import ELSEWHERE, Heads, SdpaRow, sdpa_rows
 from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.model import Model
 
+WITH_PYTORCH: Final = frozenset({"nvidia", *(one.vendor for one in ELSEWHERE)})
 USED_FACTS: Final = ("bandwidth", "sm_count")  # of an accelerator, beside the peak of the format
 
 
@@ -193,12 +195,18 @@ def kind_of(mixer: Attention) -> Kind | None:
     if isinstance(mixer, LatentAttention):
         expanded = Heads(mixer.query_heads, mixer.query_heads, mixer.head_dim, mixer.value_head_dim)
         latent = Heads(mixer.query_heads, 1, mixer.elements_per_token, mixer.kv_lora_rank)
-        return Kind(mixer.label, expanded, latent, mixer.window)
+        return Kind(mixer.label, expanded, latent, mixer.window, _selected(mixer))
     if not isinstance(mixer, _Grouped) or mixer.published_kv_heads == 0 or mixer.kv_heads == 0:
         return None
     value = getattr(mixer, "value_head_dim", mixer.head_dim)
     heads = Heads(mixer.query_heads, mixer.kv_heads, mixer.head_dim, value)
-    return Kind(mixer.label, heads, heads, mixer.window)
+    return Kind(mixer.label, heads, heads, mixer.window, _selected(mixer))
+
+
+def _selected(mixer: Attention) -> int | None:
+    """Keys that an index of its own, or an earlier layer's, chooses for a query."""
+    chosen: int | None = getattr(getattr(mixer, "index", None), "selected", None) or getattr(mixer, "selected", None)
+    return chosen
 
 
 def kinds_of(model: Model) -> list[Kind]:
@@ -288,10 +296,12 @@ def check_alone(check: CheckResult) -> AttentionResult:
 
 
 def _decode(asked: AskedAttention) -> Iterator[DecodeRow]:
+    """A row a kernel of every question; those that a window makes one stand once."""
     for one in asked.accelerators:
         for kind in asked.kinds:
-            for batch, context in asked.points:
-                yield from decode_rows(one, kind, decode_question(kind, batch, context, asked.queries))
+            asks = (decode_question(kind, batch, context, asked.queries) for batch, context in asked.points)
+            for question in dict.fromkeys(asks):
+                yield from decode_rows(one, kind, question, asked.number_format)
 
 
 def _device(accelerator: Accelerator, asked: AskedAttention) -> Device:
@@ -342,11 +352,26 @@ def _of_device(accelerator: Accelerator, asked: AskedAttention) -> Remarks:
             f"{gpu}: its compute capability is not known, so neither are the backends and kernels that it runs"
             if accelerator.vendor == "nvidia" and accelerator.capability is None
             else None,
+            *_beyond(accelerator, asked),
+            None if accelerator.vendor in WITH_PYTORCH else f"{gpu}: PyTorch's backends are not for it",
             f"{gpu}: how many SMs it has is not known, so blocks are not held against them"
             if accelerator.sm_count is None
             else None,
         ],
     )
+
+
+def _beyond(accelerator: Accelerator, asked: AskedAttention) -> Iterator[str]:
+    """What PyTorch's math backend needs at once beyond a device's memory: the first batch and context of each kind."""
+    for kind in asked.prompted:
+        for batch, tokens in asked.points:
+            peak = math_peak_bytes(batch, kind.prefill.query_heads, tokens)
+            if peak > accelerator.memory:
+                yield (
+                    f"{accelerator.id}: the math backend's {peak / 1e9:,.0f} GB at {batch:,} x {tokens:,} tokens ({kind.name}) "
+                    f"do not fit its {accelerator.memory / 1e9:,.0f} GB"
+                )
+                break
 
 
 def _no_device(asked: AskedAttention) -> Iterable[str | None]:
@@ -360,7 +385,12 @@ def _windows(asked: AskedAttention) -> list[str]:
     """Where a prompt is longer than a window: its traffic is counted as if there were none."""
     longest = max(asked.contexts)
     narrow = [kind for kind in asked.kinds if kind.window is not None and kind.window < longest]
-    return [
+    chosen = {kind.name: kind.selected for kind in asked.kinds if kind.selected and kind.selected < longest}
+    lines = [
+        f"{name}: an index chooses {count:,} keys for a query; traffic, memory and blocks are of attention to all of them"
+        for name, count in chosen.items()
+    ]
+    return lines + [
         f"{kind.name}: a query sees {kind.window:,} tokens at most; decode counts them, traffic and memory of a prompt "
         "are of full attention"
         for kind in narrow

@@ -95,19 +95,32 @@ def efficient_bytes(batch: int, heads: int, tokens: int) -> float:
     return logsumexp_bytes(batch, heads, -(-tokens // ALIGNED) * ALIGNED)
 
 
-def split_workspace_bytes(rows: int, width: float, splits: int) -> float:
-    """What a split decode writes for its last step to combine: s x rows x (d_v + 1) x 4, nothing with one split. [B]
+def split_workspace_bytes(rows: int, each: float, splits: int) -> float:
+    """What a split decode writes for its last step to combine: s x rows x a row's part, nothing with one split. [B]
 
-    An output in fp32 and its logsumexp for every split of every row; rows are batch x query heads x new tokens.
+    A part is 4 (d_v + 1) bytes, an output in fp32 and its logsumexp; of PagedAttention b d_v + 8. Rows are batch x query
+    heads x new tokens.
 
     Args:
         rows: of queries over all sequences and heads.
-        width: d_v, as the kernel rounds it. [element]
+        each: of one row of one split. [B]
         splits: s, of K and V.
 
     Source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp: softmax_lse_accum and out_accum.
 
-    >>> split_workspace_bytes(16, 128, 103)  # 103 x 16 x 129 x 4
+    >>> split_workspace_bytes(16, partial_bytes(128), 103)  # 103 x 16 x 129 x 4
     850368.0
     """
-    return splits * rows * (width + 1.0) * SINGLE if splits > 1 else 0.0
+    return splits * rows * each if splits > 1 else 0.0
+
+
+def partial_bytes(width: float) -> float:
+    """A row's part of one split: an output of d_v elements and its logsumexp in fp32, 4 (d_v + 1). [B]
+
+    Args:
+        width: d_v, as the kernel rounds it. [element]
+
+    >>> partial_bytes(128)
+    516.0
+    """
+    return (width + 1.0) * SINGLE

@@ -29,12 +29,14 @@ class Kind:
         prefill: heads that a prompt is attended with; of MLA the expanded ones.
         decode: heads that a new token is attended with; of MLA the latent's.
         window: keys that a query sees at most; None is all. [token]
+        selected: keys that an index chooses for a query; None is all. [token]
     """
 
     name: str
     prefill: Heads
     decode: Heads
     window: int | None = None
+    selected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ class DecodeRow:
     """Share of the slots with work over all waves with them; null likewise. [-]"""
     workspace_bytes: float
     """Partial results in memory, to be combined. [B]"""
+    cache_read_seconds: float
+    """Least time of reading K and V once, one layer. [s]"""
     source: str
     """Where the kernel's rule was read."""
 
@@ -308,21 +312,42 @@ def decode_question(kind: Kind, batch: int, context: int, queries: int) -> Decod
     )
 
 
-def decode_rows(accelerator: Accelerator, kind: Kind, decode: Decode) -> Iterator[DecodeRow]:
-    """Every kind of kernel that the device and the question allow; none where its SMs are not known."""
+def decode_rows(accelerator: Accelerator, kind: Kind, decode: Decode, number_format: str) -> Iterator[DecodeRow]:
+    """Every kind of kernel that the device, the question and the format allow; none where its SMs are not known."""
     sms = accelerator.sm_count
     if sms is None:
         return
     for kernel in KERNELS:
-        if kernel.runs_on(accelerator.vendor, accelerator.capability) and kernel.takes(decode):
-            yield _decode_row(accelerator.id, kind, kernel, decode, sms)
+        runs = kernel.runs_on(accelerator.vendor, accelerator.capability, number_format)
+        if runs and kernel.takes(decode, number_format):
+            yield _decode_row(accelerator, kind, kernel, decode, ELEMENTS[number_format])
 
 
-def _decode_row(gpu: str, kind: Kind, kernel: Kernel, decode: Decode, sms: int) -> DecodeRow:
-    made = split_decode(kernel, decode, sms)
+def cache_read_seconds(decode: Decode, element: float, bandwidth: float) -> float:
+    """Least time of reading K and V once: batch x n_kv x T (d_k + d_v) b over the bandwidth; of MLA the latent once. [s]
+
+    Whatever the blocks. A kernel that does not pack a group reads them once for each of its query heads, which caches
+    serve in part.
+
+    Args:
+        decode: sequences, heads and tokens.
+        element: b. [B]
+        bandwidth: of memory. [B/s]
+
+    >>> ask = Decode(1, 32, 8, 128, 128, 131072)  # Llama 3.1 8B, one layer: 8 x 131,072 x 256 x 2 B
+    >>> round(cache_read_seconds(ask, 2.0, 3.35e12) * 1e6)
+    160
+    """
+    latent = decode.kv_heads == 1 and decode.key_width > decode.value_width  # its values are a part of its keys
+    width = decode.key_width + (0 if latent else decode.value_width)
+    return decode.batch * decode.kv_heads * float(decode.context) * width * element / bandwidth
+
+
+def _decode_row(accelerator: Accelerator, kind: Kind, kernel: Kernel, decode: Decode, element: float) -> DecodeRow:
+    made = split_decode(kernel, decode, accelerator.sm_count or 1, element)
     without: Filling = made.without
     return DecodeRow(
-        gpu=gpu,
+        gpu=accelerator.id,
         attention=kind.name,
         kernel=kernel.name,
         batch=decode.batch,
@@ -338,5 +363,6 @@ def _decode_row(gpu: str, kind: Kind, kernel: Kernel, decode: Decode, sms: int) 
         split_busy_share=made.filled.busy,
         split_wave_efficiency=made.filled.efficiency,
         workspace_bytes=made.workspace,
+        cache_read_seconds=cache_read_seconds(decode, element, accelerator.bandwidth),
         source=kernel.source,
     )

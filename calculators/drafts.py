@@ -63,7 +63,7 @@ class Shape:
 
     @property
     def positions(self) -> int:
-        """Positions that the target verifies beside the one of its own: k of a chain, all nodes of a tree. [token]"""
+        """Positions that the target verifies beside its own: k of a chain, so k + 1 in all; every node of a tree. [token]"""
         return self.drafted if self.tree is None else self.tree
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators import split_rules as rules
-from roofcast.calculators.attention_memory import split_workspace_bytes
+from roofcast.calculators.attention_memory import SINGLE, partial_bytes, split_workspace_bytes
 from roofcast.calculators.split_rules import WIDEST, Decode, wave_efficiency
 
 if TYPE_CHECKING:
@@ -24,6 +24,26 @@ NARROW: Final = 96
 TRITON_HEADS: Final = 16  # of one group in a program
 SPLIT_ROWS: Final = 64  # of Q in a block of FlashAttention-2's split kernel, and of FlashMLA
 ANY: Final = (99, 0)
+AMPERE: Final = (8, 0)
+HALVES: Final = frozenset({"fp16", "bf16"})
+
+
+def single_partial(decode: Decode, _element: float) -> float:
+    """A row's part of one split in fp32: an output and its logsumexp, 4 (d_v + 1). [B]"""
+    return partial_bytes(decode.value_width)
+
+
+def rounded_partial(decode: Decode, _element: float) -> float:
+    """The same of FlashAttention-2, which rounds a head's width up to 32. [B]"""
+    return partial_bytes(-(-decode.value_width // ROUNDED) * ROUNDED)
+
+
+def paged_partial(decode: Decode, element: float) -> float:
+    """PagedAttention's: an output in the format of the inputs, a sum and a maximum in fp32, b d_v + 8. [B]
+
+    Source: vllm-project/vllm, csrc/attention/paged_attention_v2.cu: tmp_out, exp_sums and max_logits.
+    """
+    return element * decode.value_width + 2 * SINGLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +61,9 @@ class Kernel:
         widest: key head that it takes. [element]
         queries: whether a sequence may have several new tokens.
         applies: whether it is the one for a question, where kernels of one engine take turns.
-        persistent: whether it launches as many blocks as run at once, whatever is asked.
+        formats: of Q, K and V that it takes.
+        persistent: whether it launches as many blocks as run at once, of which those count that get any tokens.
+        partial: bytes of a split's part of one row: question and bytes of an element. [B]
         source: where its rule was read.
     """
 
@@ -57,16 +79,20 @@ class Kernel:
     widest: int = WIDEST
     queries: bool = True
     applies: Callable[[Decode], bool] = lambda _: True
+    formats: frozenset[str] = HALVES
     persistent: bool = False
+    partial: Callable[[Decode, float], float] = single_partial
 
-    def takes(self, decode: Decode) -> bool:
+    def takes(self, decode: Decode, number_format: str) -> bool:
         """Whether it can be asked this."""
         fits = decode.key_width <= self.widest and (self.queries or decode.queries == 1)
-        return fits and self.applies(decode)
+        return fits and number_format in self.formats and self.applies(decode)
 
-    def runs_on(self, vendor: str | None, capability: tuple[int, int] | None) -> bool:
-        """Whether a device can run it, by its vendor and compute capability."""
+    def runs_on(self, vendor: str | None, capability: tuple[int, int] | None, number_format: str) -> bool:
+        """Whether a device can run it in a format, by its vendor and compute capability: bf16 needs 8.0."""
         if vendor not in self.vendors:
+            return False
+        if capability is not None and number_format == "bf16" and capability < AMPERE:
             return False
         return vendor != "nvidia" if capability is None else self.least <= capability <= self.most
 
@@ -100,7 +126,7 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         packed=lambda _: False,
         split=rules.one,
         least=(7, 5),
-        most=(8, 9),
+        most=(9, 0),
         widest=128,
         source="https://arxiv.org/abs/2307.08691, section 3.2",
     ),
@@ -111,6 +137,7 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         split=rules.flash_2,
         least=(8, 0),
         slots=2,
+        partial=rounded_partial,
         source=f"{FLASH}/blob/main/csrc/flash_attn/flash_api.cpp",
     ),
     Kernel(
@@ -121,6 +148,7 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         least=(8, 0),
         slots=2,
         applies=_swapped,  # else the row above is the same
+        partial=rounded_partial,
         source=f"{FLASH}/blob/main/csrc/flash_attn/flash_api.cpp",
     ),
     Kernel(
@@ -134,11 +162,22 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         source=f"{FLASH}/blob/main/hopper/heuristics.h",
     ),
     Kernel(
+        "FlashAttention-4",  # refuses splits on 9.0
+        rows=lambda _: FLASH_ROWS,
+        packed=lambda decode: decode.group > 1,
+        split=rules.one,
+        least=(9, 0),
+        most=(9, 0),
+        slots=1,
+        widest=128,
+        source=f"{FLASH}/blob/main/flash_attn/cute/interface.py",
+    ),
+    Kernel(
         "FlashAttention-4, splits asked",
         rows=lambda _: FLASH_ROWS,
         packed=_whole_groups,
         split=rules.flash_4,
-        least=(9, 0),
+        least=(10, 0),
         most=(11, 0),
         slots=1,
         widest=128,
@@ -152,6 +191,7 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         least=(7, 0),
         queries=False,
         applies=_one_pass,
+        formats=HALVES | {"fp32"},
         source=f"{VLLM}/blob/main/csrc/attention/paged_attention_v1.cu",
     ),
     Kernel(
@@ -162,6 +202,8 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         least=(7, 0),
         queries=False,
         applies=lambda decode: not _one_pass(decode),
+        formats=HALVES | {"fp32"},
+        partial=paged_partial,
         source=f"{VLLM}/blob/main/csrc/attention/paged_attention_v2.cu",
     ),
     Kernel(
@@ -186,6 +228,7 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         vendors=frozenset({"nvidia", "amd"}),
         widest=LATENT[0],
         queries=False,
+        formats=HALVES | {"fp32"},
         source="https://github.com/sgl-project/sglang: triton_ops/decode_attention.py",
     ),
     Kernel(
@@ -198,6 +241,7 @@ KERNELS: Final[tuple[Kernel, ...]] = (
         widest=LATENT[0],
         queries=False,
         applies=_latent,
+        formats=HALVES | {"fp32"},
         source=f"{VLLM}/blob/main/vllm/v1/attention/ops/triton_decode_attention.py",
     ),
 )
@@ -271,25 +315,18 @@ class Split:
     workspace: float
 
 
-def split_decode(kernel: Kernel, decode: Decode, sms: int) -> Split:
-    """A kernel's launch on a device: blocks x splits against the SMs."""
+def split_decode(kernel: Kernel, decode: Decode, sms: int, element: float = 2.0) -> Split:
+    """A kernel's launch on a device: blocks x splits against the SMs; of a persistent one the blocks that get tokens."""
     blocks = decode_blocks(kernel, decode)
     splits = kernel.split(decode, blocks, sms)
-    launched = max(_persistent(decode, blocks, sms), blocks) if kernel.persistent else blocks * splits
-    width = -(-decode.value_width // ROUNDED) * ROUNDED
+    each = blocks // decode.batch
+    launched = rules.latent_parts(decode, each, sms).used * each if kernel.persistent else blocks * splits
     return Split(
         without=_filling(kernel, blocks, sms),
         splits=splits,
         filled=_filling(kernel, launched, sms),
-        workspace=split_workspace_bytes(decode.rows, width, splits),
+        workspace=split_workspace_bytes(decode.rows, kernel.partial(decode, element), splits),
     )
-
-
-def _persistent(decode: Decode, blocks: int, sms: int) -> int:
-    """Blocks with work of a kernel that launches as many as run at once: no more than there are pieces."""
-    each = blocks // decode.batch
-    pieces = decode.batch * -(-decode.context // rules.LATENT_ROWS)
-    return min(max(sms // each, 1), pieces) * each
 
 
 def _filling(kernel: Kernel, blocks: int, sms: int) -> Filling:

@@ -33,7 +33,7 @@ BLOCK_MEMORY: Final[Mapping[tuple[int, int], int]] = MappingProxyType(
 )
 README: Final = "https://github.com/Dao-AILab/flash-attention"
 TURING: Final = (7, 5)
-LAST_OF_FIRST: Final = (8, 9)
+LAST_OF_FIRST: Final = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ class Generation:
 
 GENERATIONS: Final[tuple[Generation, ...]] = (
     Generation(
-        "FlashAttention-1", "", "Turing has it as a package of its own: 1.x, or the repository flash-attention-turing"
+        "FlashAttention-1",
+        "",
+        "Turing to Hopper, heads up to 128, as a package of its own: 1.x, or flash-attention-turing",
     ),
     Generation("FlashAttention-2", "flash_attention_2", "Ampere, Ada and Hopper, and AMD's MI200 and later"),
     Generation("FlashAttention-3", "flash_attention_3", "H100 and H800, CUDA 12.3 or later"),
@@ -94,7 +96,7 @@ def generation_rows(accelerator: Accelerator) -> list[GenerationRow]:
 
 
 def _first_runs(capability: tuple[int, int]) -> bool | None:
-    """Whether FlashAttention-1 runs: Turing and Ampere are known to, later ones have its successors."""
+    """Whether FlashAttention-1 runs: its README names Turing to Hopper; of later ones nothing is known."""
     return None if capability > LAST_OF_FIRST else capability >= TURING
 
 
@@ -135,13 +137,15 @@ THIRD: Final = "FlashAttention-3"
 FOURTH: Final = "FlashAttention-4"
 # maxima, of long sequences; training and prefill shapes but for the last three
 PUBLISHED: Final[tuple[Published, ...]] = (
-    Published(FIRST, "A100", "8.0", "fp16", 0.25, 0.40, "peak", "in the next one's paper", "quoted", FA2_PAPER),
+    Published(FIRST, "A100", "8.0", "fp16", 0.25, 0.40, "peak", "by FlashAttention-2's paper", "quoted", FA2_PAPER),
     Published(SECOND, "A100", "8.0", "fp16", 0.50, 0.73, "peak", "forward, up to 230 TFLOP/s", "seen", FA2_PAPER),
     Published(SECOND, "A100", "8.0", "fp16/bf16", 0.72, 0.72, "peak", "GPT training", "seen", FA2_PAPER),
-    Published(SECOND, "H100", "9.0", "fp16", 0.35, 0.35, "peak", "in the next one's paper, v1", "seen", FA3_PAPER),
-    Published(THIRD, "H100", "9.0", "fp16", 0.75, 0.75, "peak", "up to 740 TFLOP/s, v1", "seen", FA3_PAPER),
+    Published(SECOND, "H100", "9.0", "fp16", 0.35, 0.35, "peak", "by FlashAttention-3's paper", "seen", FA3_PAPER),
+    Published(THIRD, "H100", "9.0", "fp16", 0.75, 0.75, "peak", "up to 740 TFLOP/s, first version", "seen", FA3_PAPER),
     Published(THIRD, "H100", "9.0", "bf16", 0.85, 0.85, "peak", "up to 840 TFLOP/s, later version", "seen", FA3_PAPER),
-    Published(THIRD, "H100", "9.0", "fp8", 0.61, 0.66, "peak", "1.2 (v1), 1.3 PFLOP/s", "derived", FA3_PAPER),
+    Published(
+        THIRD, "H100", "9.0", "fp8", 0.61, 0.66, "peak", "1.2 (first version), 1.3 PFLOP/s", "derived", FA3_PAPER
+    ),
     Published(FOURTH, "B200", "10.0", "bf16", 0.71, 0.71, "peak", "up to 1,613 TFLOP/s", "seen", FA4_PAPER),
     Published(
         "Flash-Decoding",

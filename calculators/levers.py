@@ -117,7 +117,7 @@ def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, 
     batch = change.batch or base.batch
     decode = answer_point(ready, Asked(DECODE, batch, base.context))
     prefill = answer_point(ready, Asked(PREFILL, 1, base.prompt, cached=change.cached))
-    most = most_sequences(ready, base.context)
+    most = most_sequences(ready, base.context + change.held)
     ceiling = answer_point(ready, Asked(DECODE, min(most, MOST_SEQUENCES), base.context)) if most else None
     gained, at_most = (_gain(change, asked) for asked in (batch, min(most, MOST_SEQUENCES)))
     row = LeverRow(

@@ -157,6 +157,8 @@ class MeasuredRow:
 def measured_row(measured: Measured, find: Callable[[str], Model]) -> MeasuredRow:
     """One measurement's round: tokens / speed-up is what it cost, to be held against c k + 1 and against the roofline. [-]
 
+    Optimism is what a formula promises over the measured speed-up, less 1.
+
     Args:
         measured: what a file states.
         find: loads a model by its name.

@@ -83,12 +83,14 @@ class Speculation:
         drafter: what drafts.
         context: of every sequence. [token]
         shapes: rounds to look at.
+        longest: draft up to which the best is looked for. [token]
     """
 
     target: Ready
     drafter: Drafter
     context: int
     shapes: tuple[Shape, ...]
+    longest: int = LONGEST_TIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +167,9 @@ def _shortage(asked: Speculation, shape: Shape, batch: int) -> str:
 
 
 def timed_lengths(asked: Speculation, batch: int) -> list[Timed]:
-    """Rounds of every length up to 16; of trees those asked, whose size does not follow from their depth."""
+    """Rounds of every length up to the longest; of trees those asked, whose size does not follow from their depth."""
     chain = all(shape.tree is None for shape in asked.shapes)
-    shapes = tuple(map(Shape, range(1, LONGEST_TIMED + 1))) if chain else asked.shapes
+    shapes = tuple(map(Shape, range(1, asked.longest + 1))) if chain else asked.shapes
     return [timed_round(asked, shape, batch) for shape in shapes]
 
 

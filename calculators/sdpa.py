@@ -19,6 +19,7 @@ AMPERE: Final = (8, 0)
 NEWEST: Final = (12, 1)
 WIDER: Final = 256  # of cuDNN later than 9.22; keys of 192 beside values of 128 from 9.11 on
 FP32: Final = "fp32"
+_TAKES_ALL: Final = "takes all; keeps the whole score matrix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Backend:
         widest: head that it takes; None is any. [element]
         equal: whether keys and values must be as wide.
         wider: major versions of the compute capability on which later builds take heads up to `WIDER`.
-        step: what a head's width must be a multiple of, in 16 bits.
+        steps: format, major version of the compute capability from which, what a head's width must be a multiple of.
         says: what else it depends on.
     """
 
@@ -67,7 +68,7 @@ class Backend:
     formats: Mapping[str, tuple[int, int]]
     widest: int | None = None
     equal: bool = False
-    step: int = 1
+    steps: tuple[tuple[str, int, int], ...] = ()
     wider: tuple[int, ...] = ()
     says: str = ""
 
@@ -93,7 +94,7 @@ BACKENDS: Final[tuple[Backend, ...]] = (
         NEWEST,
         _formats(fp16=AMPERE, bf16=AMPERE),
         widest=128,
-        step=8,
+        steps=(("fp16", 0, 8), ("bf16", 0, 8)),
         wider=(9, 10),
         says="where PyTorch is built with cuDNN 9 or later",
     ),
@@ -102,10 +103,10 @@ BACKENDS: Final[tuple[Backend, ...]] = (
         SDPA_LEAST["memory_efficient"],
         NEWEST,
         _formats(fp16=SDPA_LEAST["memory_efficient"], fp32=SDPA_LEAST["memory_efficient"], bf16=AMPERE),
-        step=8,
+        steps=(("fp16", 7, 8), ("bf16", 7, 8), (FP32, 8, 4)),  # where tensor cores are used
         says="takes an attn_mask",
     ),
-    Backend("math", SDPA_LEAST["math"], None, _formats(), says="takes all; keeps the whole score matrix"),
+    Backend("math", SDPA_LEAST["math"], None, _formats(), says=_TAKES_ALL),
 )
 
 
@@ -155,8 +156,10 @@ def _refusals(backend: Backend, heads: Heads, number_format: str, capability: tu
         yield f"{NARROW} {backend.widest}, these are {widest}"
     if backend.equal and heads.key_width != heads.value_width:
         yield f"needs keys as wide as values, these are {heads.key_width} and {heads.value_width}"
-    if number_format != FP32 and any(width % backend.step for width in (heads.key_width, heads.value_width)):
-        yield f"takes widths in multiples of {backend.step}"
+    for wanted, major, step in backend.steps:
+        odd = any(width % step for width in (heads.key_width, heads.value_width))
+        if number_format == wanted and capability[0] >= major and odd:
+            yield f"takes widths in multiples of {step}"
 
 
 def _shown(capability: tuple[int, int]) -> str:
@@ -172,6 +175,7 @@ class Elsewhere:
     backend: str
     says: str
     source: str
+    runs: bool | None = None  # None where the build decides
 
 
 _TRANSFORMERS: Final = "https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native"
@@ -198,6 +202,10 @@ ELSEWHERE: Final[tuple[Elsewhere, ...]] = (
         "kernels without a score matrix for few queries and some widths, else one that keeps it",
         f"{_TRANSFORMERS}/mps/operations/Attention.mm",
     ),
+    *(
+        Elsewhere(vendor, architectures, "math", _TAKES_ALL, f"{_TRANSFORMERS}/transformers/attention.cpp", runs=True)
+        for vendor, architectures in (("amd", ()), ("intel", ("Xe",)), ("apple", ()))
+    ),
 )
 
 
@@ -206,19 +214,21 @@ def sdpa_rows(accelerator: Accelerator, attention: str, heads: Heads, number_for
     capability = accelerator.capability
     if capability is None:
         return [
-            SdpaRow(accelerator.id, attention, one.backend, None, None, one.says, one.source)
+            SdpaRow(accelerator.id, attention, one.backend, one.runs, None, one.says, one.source)
             for one in ELSEWHERE
             if one.vendor == accelerator.vendor
             and (not one.architectures or (accelerator.architecture or "").startswith(one.architectures))
         ]
     return [
-        _row(accelerator.id, attention, one, refusal(one, heads, number_format, capability), capability)
+        _row(accelerator.id, attention, one, refusal(one, heads, number_format, capability), (heads, capability))
         for one in BACKENDS
     ]
 
 
-def _row(gpu: str, attention: str, backend: Backend, why: str | None, capability: tuple[int, int]) -> SdpaRow:
-    maybe = why is not None and why.startswith(NARROW) and capability[0] in backend.wider
+def _row(gpu: str, attention: str, backend: Backend, why: str | None, of: tuple[Heads, tuple[int, int]]) -> SdpaRow:
+    heads, capability = of
+    widest = max(heads.key_width, heads.value_width)
+    maybe = why is not None and why.startswith(NARROW) and capability[0] in backend.wider and widest <= WIDER
     return SdpaRow(
         gpu=gpu,
         attention=attention,

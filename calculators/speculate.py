@@ -45,7 +45,7 @@ class FormulaRow:
     textbook_speedup: float | None
     """(1 - a^(k+1)) / ((1 - a) (c k + 1)); null without c. [-]"""
     best: bool
-    """Whether no length up to 32 has a larger one."""
+    """Whether it is above 1 and no length up to 32 has a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,11 @@ def formula_rows(accepted: Iterable[Acceptance], drafted: Sequence[int], cost: f
     """Tokens a round, and the textbook's speed-up where c is known, for every acceptance and length."""
     rows = []
     for one in accepted:
-        best = textbook_best(one, cost)[0] if cost is not None else None
+        best, gain = textbook_best(one, cost) if cost is not None else (None, 0.0)
         for k in drafted:
             tokens = one.tokens(k)
             speedup = None if cost is None else tokens / (cost * k + 1)
-            rows.append(FormulaRow(one.rate, k, tokens, cost, speedup, k == best))
+            rows.append(FormulaRow(one.rate, k, tokens, cost, speedup, k == best and gain > 1))
     return rows
 
 

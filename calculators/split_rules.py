@@ -12,6 +12,7 @@ MOST_SPLITS: Final = 128
 SHORTEST: Final = 4  # blocks of K and V that FlashAttention-3 and -4 do not split
 PARTITION: Final = 512  # tokens of a split of PagedAttention v2
 LATENT_ROWS: Final = 64  # rows of K and V that FlashMLA takes at once
+LATENT_OVERHEAD: Final = 5  # of these, what a sequence costs a part beside its own
 GROWTH: Final = 64  # tokens at which SGLang's number of splits begins to grow
 SGLANG_MOST: Final = 8  # --triton-attention-num-kv-splits
 VLLM_SPLITS: Final = 4  # of TRITON_MLA, whatever the context
@@ -19,6 +20,7 @@ WIDEST: Final = 256  # head that FlashAttention-2 and -3 take
 # width of a head at most -> tokens of K and V that one step of a block takes
 TILES_2: Final = ((64, 256), (128, 128), (WIDEST, 64))
 TILES_3: Final = ((64, 192), (96, 144), (128, 176), (192, 128), (WIDEST, 80))
+WIDE_VALUES_3: Final = (192, 128, 112)  # keys up to, beside values above: so many tokens
 TILE_4: Final = 128
 
 
@@ -121,17 +123,22 @@ def flash_3(decode: Decode, blocks: int, sms: int) -> int:
 
     Source: hopper/heuristics.h, num_splits_heuristic; hopper/tile_size.h.
     """
-    pieces = _pieces(decode, TILES_3)
+    keys, values, tile = WIDE_VALUES_3
+    wide = TILES_3[2][0] < decode.key_width <= keys and decode.value_width > values
+    pieces = -(-decode.context // tile) if wide else _pieces(decode, TILES_3)
     return fewest_splits(blocks, sms, pieces, whole=False) if pieces > SHORTEST else 1
 
 
 def flash_4(decode: Decode, blocks: int, sms: int) -> int:
     """FlashAttention-4's, where the caller asks for it to choose: floor(SMs / blocks), none up to 4 tiles of 128 tokens.
 
-    Source: flash_attn/cute/interface.py; its num_splits is 1 unless a caller passes less.
+    Blocks are counted by KV heads there, also where a group is not packed and its query heads have one each.
+
+    Source: flash_attn/cute/interface.py; its num_splits is 1 unless a caller passes less, and on 9.0 no other is taken.
     """
     pieces = -(-decode.context // TILE_4)
-    return max(min(sms // blocks, MOST_SPLITS, pieces), 1) if pieces > SHORTEST else 1
+    counted = min(blocks, decode.batch * decode.kv_heads * -(-decode.queries * decode.group // TILE_4))
+    return max(min(sms // counted, MOST_SPLITS, pieces), 1) if pieces > SHORTEST else 1
 
 
 def partitions(decode: Decode, _blocks: int, _sms: int) -> int:
@@ -142,15 +149,54 @@ def partitions(decode: Decode, _blocks: int, _sms: int) -> int:
     return -(-decode.context // PARTITION)
 
 
-def even_parts(decode: Decode, blocks: int, sms: int) -> int:
-    """FlashMLA's, a sequence's share: SMs / blocks of a sequence are parts, and all K and V are dealt evenly to them.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How FlashMLA deals sequences to parts of a device.
 
-    A part may end in one sequence and begin in the next; pieces are of 64 tokens.
-
-    Source: deepseek-ai/FlashMLA, get_mla_metadata: num_sm_parts = SMs / KV heads / ceil(rows / 64).
+    Args:
+        used: parts that get any tokens.
+        splits: most parts that one sequence is dealt to.
     """
-    parts = max(sms // (blocks // decode.batch), 1)
-    return min(-(-parts // decode.batch), -(-decode.context // LATENT_ROWS))
+
+    used: int
+    splits: int
+
+
+def latent_parts(decode: Decode, each: int, sms: int) -> Parts:
+    """FlashMLA's deal: every part takes ceil(sum of (tokens / 64 + 5) / parts) pieces, 5 of them for each sequence it meets.
+
+    Parts are SMs / KV heads / ceil(rows / 64), filled one after the other; a part that ends within a sequence leaves the
+    rest to the next.
+
+    Args:
+        decode: sequences, all of one length.
+        each: thread blocks of a part, one for 64 rows of Q.
+        sms: of the device.
+
+    Source: deepseek-ai/FlashMLA, get_mla_metadata: block_size_n 64, fixed_overhead_num_blocks 5.
+
+    >>> latent_parts(Decode(1, 128, 1, 576, 512, 4096), 2, 132)  # 69 / 66 parts, 2 + 5: two pieces each, 32 parts
+    Parts(used=32, splits=32)
+    >>> latent_parts(Decode(64, 128, 1, 576, 512, 4096), 2, 132)  # 64 x 69 / 66, 67 + 5: one sequence each
+    Parts(used=64, splits=1)
+    """
+    parts, pieces = max(sms // each, 1), -(-decode.context // LATENT_ROWS)
+    payload = -(-decode.batch * (pieces + LATENT_OVERHEAD) // parts) + LATENT_OVERHEAD
+    used, left, splits, sequence, rest = 0, 0, [0] * decode.batch, 0, pieces
+    while sequence < decode.batch:
+        if left <= LATENT_OVERHEAD:
+            used, left = used + 1, payload
+        splits[sequence] += 1
+        taken = min(rest, left - LATENT_OVERHEAD)
+        rest, left = rest - taken, left - taken - LATENT_OVERHEAD
+        if not rest:
+            sequence, rest = sequence + 1, pieces
+    return Parts(used, max(splits))
+
+
+def even_parts(decode: Decode, blocks: int, sms: int) -> int:
+    """Parts that FlashMLA deals a sequence to, at most: see `latent_parts`."""
+    return latent_parts(decode, blocks // decode.batch, sms).splits
 
 
 def growing(decode: Decode, blocks: int, sms: int) -> int:

@@ -77,6 +77,7 @@ class Change:
         batch: sequences; None is the base's.
         cached: share of the prompt that is in the cache. [-]
         speedup: of decode at a batch, where a step yields several tokens; None is 1. [-]
+        held: tokens of each sequence beyond the context. [token]
     """
 
     lever: str
@@ -86,6 +87,7 @@ class Change:
     batch: int | None = None
     cached: float = 0.0
     speedup: Callable[[int], float] | None = None
+    held: int = 0
 
 
 def _with(base: Base, deployment: Deployment) -> Callable[[], Ready]:
@@ -253,8 +255,14 @@ def of_speculation(base: Base) -> Iterator[Change]:
             f"{_drafted(best)}, {rate:.0%} accepted",
             _drafting(base, asked),
             _speculation_says(asked, base.batch),
-            speedup=partial(_speed, asked, rate),
+            speedup=partial(_speed, _up_to(asked, best), rate),
+            held=max(1, best[0] if best else 0),
         )
+
+
+def _up_to(asked: Speculation, best: tuple[int, float] | None) -> Speculation:
+    """The same with no longer drafts than the row's: larger batches want no longer ones, and their tokens must fit."""
+    return replace(asked, longest=max(1, best[0] if best else 0))
 
 
 def _drafted(best: tuple[int, float] | None) -> str:

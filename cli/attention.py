@@ -30,7 +30,7 @@ LEAST_MEMORY, MOST_MEMORY = 1, 1 << 40  # [B]
 MOST_SEED: Final = (1 << 63) - 1
 
 Gpus = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--gpu", metavar="NAME,...", help="Accelerators: ids, aliases or driver names (default: this machine's)."
     ),
@@ -146,6 +146,7 @@ def attention(
     context: Contexts = None,
     queries: Queries = 1,
     dtype: Dtype = "fp16",
+    encoder_tokens: options.EncoderTokens = None,
     shared_memory: SharedMemory = None,
     check: Check = False,
     seed: Seed = None,
@@ -180,7 +181,8 @@ def attention(
 
         result, said = check_alone(checked), Remarks()
     else:
-        planned, inputs, said = _planned(model, gpu, sizes, Lookup(revision, offline))
+        lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
+        planned, inputs, said = _planned(model, ",".join(gpu) if gpu else None, sizes, lookup)
         result = replace(planned, check=checked)
     inputs |= {"seed": seed_of_check if check else None}
     present(attention_document(result, inputs, said), output)
@@ -229,6 +231,7 @@ def _inputs(model: str | None, asked: AskedAttention, lookup: Lookup) -> dict[st
         "queries": asked.queries,
         "dtype": asked.number_format,
         "shared_memory_bytes": asked.shared_memory,
+        "encoder_tokens": lookup.encoder_tokens,
         "revision": lookup.revision,
     }
 

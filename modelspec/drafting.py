@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Part = TypeVar("Part", "Dense", "Routed")
 HEAD_DIM: Final = 128  # of a head's attention where the target keeps no keys a head
 KV_HEADS: Final = 8  # likewise. Source: heads published for DeepSeek-V3, 56 query and 8 KV heads at h = 7168
+# of a head's feed-forward, in widths of a token's experts. Source: heads published for mixtures: 2 (Qwen3-30B-A3B,
+# Qwen3-235B-A22B), 1.5 (gpt-oss-120b), 2.2 (DeepSeek-V3), 1 (Kimi K2)
+AS_WIDE: Final = 2
 EAGLE3_VOCABULARY: Final = 32_000  # rows of the head of published EAGLE-3 drafts
 MEDUSA_HEADS: Final = 4  # Source: FasterDecoding/Medusa, tree mc_sim_7b_63
 
@@ -61,7 +64,9 @@ def mtp_head(spec: ModelSpec, storage: Storage, shards: Shards) -> Head:
         UnknownArchitectureError: the model has none, or what is in it is not known.
     """
     if not spec.mtp_layers:
-        raise UnknownArchitectureError("the model has no multi-token-prediction layers; name another --method")
+        raise UnknownArchitectureError(
+            "its config names no multi-token-prediction layers, whatever its files hold; name another --method"
+        )
     drafting, plain = replace(spec, drafting=True), replace(spec, drafting=False)
     whole, without = build_program(drafting, storage, shards), build_program(plain, storage, shards)
     layers = sum(layer.parameters(spec.hidden) for layer in spec.draft)
@@ -88,8 +93,8 @@ def mtp_head(spec: ModelSpec, storage: Storage, shards: Shards) -> Head:
 def like(target: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     """One decoder layer of a target's widths, as heads are trained for it, and what had to be taken as given.
 
-    Query and KV heads are the target's, the feed-forward as wide as its dense ones. Where it keeps a latent or none, h /
-    128 query heads over 8 KV heads; where all its feed-forwards are routed, as wide as the experts of one token.
+    Query and KV heads are the target's, the feed-forward as wide as its own. Where it keeps a latent or none, h / 128
+    query heads over 8 KV heads; of a mixture, twice as wide as the experts of one token.
     """
     mixer = next((m for layer in target.layers for m in layer.mixers if isinstance(m, GroupedAttention)), None)
     wide, of_experts = _width(target)
@@ -110,14 +115,14 @@ def like(target: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
         "tie_word_embeddings": False,
         **heads,
     }
-    said = "{} taken for the draft head, since the target has none of its own; --draft names its config.json"
+    said = "{} taken for the draft head, whose config.json --draft names"
     assumed = [
         *(
             []
             if mixer
             else [said.format("{num_attention_heads} query and {num_key_value_heads} KV heads".format(**heads))]
         ),
-        *([said.format(f"a feed-forward of width {wide:,}")] if of_experts else []),
+        *([said.format(f"a feed-forward of width {wide:,}, twice that of a token's experts,")] if of_experts else []),
     ]
     return build_spec(raw), tuple(assumed)
 
@@ -228,17 +233,20 @@ def _rows(layer: ModelSpec) -> int:
 
 
 def _width(target: ModelSpec) -> tuple[int, bool]:
-    """Width of a head's feed-forward, and whether it had to be taken from experts."""
+    """Width of a head's feed-forward, and whether it had to be taken from experts: twice those of one token."""
     parts = [part for layer in target.layers for part in layer.feed_forwards]
+    routed = [_working_width(part) for part in parts if isinstance(part, MoeFeedForward)]
+    if routed:
+        return AS_WIDE * max(routed), True
     dense = [part.intermediate for part in parts if isinstance(part, DenseFeedForward)]
-    if dense:
-        return max(dense), False
-    routed = [part.top_k * part.expert.intermediate for part in parts if isinstance(part, MoeFeedForward)]
-    if not routed:
-        raise UnknownArchitectureError(
-            "the model's feed-forwards tell no width for a draft head; name one with --draft"
-        )
-    return max(routed), True
+    if not dense:
+        raise UnknownArchitectureError("its feed-forwards tell no width for a draft head; name one with --draft")
+    return max(dense), False
+
+
+def _working_width(part: MoeFeedForward) -> int:
+    """Width of the experts that work on a token, the shared one among them."""
+    return part.top_k * part.expert.intermediate + (part.shared.intermediate if part.shared else 0)
 
 
 def _apart(

@@ -32,7 +32,7 @@ def torch_or_refusal() -> Any:  # noqa: ANN401 - a module
             import torch
     except ImportError as error:
         raise UnansweredError(
-            f"--check needs torch, which cannot be imported here ({error}); pip install 'roofcast[profile]'"
+            f"--check needs torch, which cannot be imported here ({error}); pip install torch, or roofcast with its extra [profile]"
         ) from error
     return torch
 

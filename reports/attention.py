@@ -23,7 +23,11 @@ MIB: Final = 2.0**20
 FLASH: Final = "FlashAttention-"
 LEAST_WHOLE: Final = 0.1  # share that is shown without decimals
 RUNS: Final = {True: "yes", False: "no", None: "?"}
-TIMES: Final = ("arith.\nms", "standard\nms", "flash\nms", "standard\nbound by", "flash\nbound by")
+UNKNOWN_NOTE: Final = "? is not known, or as the software is built"
+TIMES: Final = ("arith.\nms", "standard\nmem. ms", "flash\nmem. ms", "standard\nbound by", "flash\nbound by")
+LATENT_KERNEL: Final = "FlashMLA"
+HALVES: Final = ("fp16", "bf16")  # one as quick as the other
+PUBLISHED_IN: Final = {"fp16": HALVES, "bf16": HALVES, "fp16/bf16": HALVES, "fp8": ()}
 IO_NOTES: Final = (
     (
         "traffic is of one layer, every query with every key: standard writes and reads the score matrix, flash is "
@@ -33,6 +37,10 @@ IO_NOTES: Final = (
         "loops counts algorithm 1 of the FlashAttention paper, K and V outermost; tiled what kernels since "
         "FlashAttention-2 ask for with 128 rows of Q a block: caches serve a part of it, so that memory sees less"
     ),
+    (
+        "x less is standard over flash, as much as it can be: by loops or tiled it is less; a step takes the longer of arith. "
+        "and mem."
+    ),
 )
 MEMORY_NOTE: Final = (
     "PyTorch's math backend computes fp16 and bf16 in fp32: its score matrix, then that and the softmax's copy; "
@@ -41,7 +49,7 @@ MEMORY_NOTE: Final = (
 DECODE_NOTES: Final = (
     (
         "SMs busy is the share that gets a thread block; wave eff. the share of slots with work over all waves, where "
-        "blocks an SM are known; a kernel that splits K and V writes partial results (work) and combines them after"
+        "blocks an SM are known; a kernel that splits K and V writes partial results (work) and combines them after; K, V is the least time of reading them once"
     ),
     "how kernels launch by their sources' rules, not whether an engine takes them",
 )
@@ -234,16 +242,23 @@ def _backends(result: AttentionResult) -> Table:
 
 
 def _of_devices(result: AttentionResult) -> list[Published]:
-    """Published fractions of devices with the compute capability of one that is asked for."""
+    """Published fractions of devices with the compute capability of one that is asked for, in its format and kind."""
     wanted = set(result.capabilities.values())
-    return [row for row in result.published if row.compute_capability in wanted]
+    latent = any(row.decode_key_width > row.decode_value_width for row in result.heads)
+    return [
+        row
+        for row in result.published
+        if row.compute_capability in wanted
+        and result.format in PUBLISHED_IN.get(row.format, row.format)
+        and (latent or row.generation != LATENT_KERNEL)
+    ]
 
 
 def _published(rows: Sequence[Published]) -> Table:
     cells = [
         (row.generation, row.gpu, row.format, f"{_range(row)} of {row.of}", row.conditions, _where(row)) for row in rows
     ]
-    header = ("published", "device", "format", "reached", "what", "source")
+    header = ("published", "on", "format", "reached", "what", "source")
     return table(header, cells, left=range(len(header)))
 
 
@@ -264,6 +279,7 @@ def _decode(rows: Sequence[DecodeRow], gpu: str) -> Table:
     header = (
         "kernel",
         "packs",
+        "K, V\nus",
         "blocks",
         "SMs\nbusy",
         "wave\neff.",
@@ -280,6 +296,7 @@ def _decode(rows: Sequence[DecodeRow], gpu: str) -> Table:
             count(row.batch),
             row.kernel,
             "yes" if row.packed else "no",
+            figures(row.cache_read_seconds * 1e6),
             count(row.blocks),
             _share(row.busy_share),
             _share(row.wave_efficiency),
@@ -299,7 +316,7 @@ def _decode(rows: Sequence[DecodeRow], gpu: str) -> Table:
         cells,
         title=f"{plain(gpu)}: {new} of each sequence against ctx in the cache",
         left=(0, first, first + 1) if named else (first, first + 1),
-        breaks=(first + 5,),
+        breaks=(first + 6,),
         keys=first + 1,
     )
 
@@ -337,5 +354,6 @@ def _notes(result: AttentionResult) -> Remarks:
             MEMORY_NOTE if result.memory else None,
             PUBLISHED_NOTE if result.gpus and _of_devices(result) else None,
             *(DECODE_NOTES if result.decode else ()),
+            UNKNOWN_NOTE if any(row.runs is None for row in (*result.backends, *result.generations)) else None,
         ]
     )

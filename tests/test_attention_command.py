@@ -37,7 +37,7 @@ def test_turing_has_no_flash_attention_2() -> None:
     ("gpu", "generations"),
     [
         ("a100-80gb-sxm", [True, True, False, False]),
-        ("h100-sxm", [None, True, True, None]),
+        ("h100-sxm", [True, True, True, True]),
         ("b200", [None, True, False, True]),
         ("mi300x", [None, True, False, False]),
         ("v100-pcie", [False, False, False, False]),

@@ -209,12 +209,12 @@ def test_a_latent_has_no_heads_to_copy() -> None:
 
 
 def test_experts_tell_the_width_of_a_head() -> None:
-    """Qwen3-30B-A3B has experts alone: 8 of width 768 work on a token, 6,144, and it is said."""
+    """Qwen3-30B-A3B has experts alone: 8 of width 768 work on a token, and its published head is twice as wide, 12,288."""
     spec, assumed = like(catalogued("qwen3-30b-a3b").spec)
     part = spec.layers[0].feed_forwards[0]
 
-    assert getattr(part, "intermediate", None) == 8 * 768
-    assert "6,144" in assumed[0]
+    assert getattr(part, "intermediate", None) == 2 * 8 * 768
+    assert "12,288" in assumed[0]
 
 
 def test_a_head_of_another_model_is_refused() -> None:

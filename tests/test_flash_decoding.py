@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from roofcast.calculators.attention_rows import cache_read_seconds
 from roofcast.calculators.flash_decoding import KERNELS, Kernel, decode_blocks, split_decode
 from roofcast.calculators.split_rules import Decode, fewest_splits, wave_efficiency
 
@@ -108,7 +109,7 @@ def test_a_windows_keys_are_not_packed() -> None:
     windowed = Decode(1, 32, 8, 128, 128, 4096, windowed=True)
 
     assert decode_blocks(FA2, windowed) == 32
-    assert not FA2_WINDOW.takes(windowed)
+    assert not FA2_WINDOW.takes(windowed, "fp16")
 
 
 @pytest.mark.parametrize(
@@ -128,9 +129,11 @@ def test_a_windows_keys_are_not_packed() -> None:
         # 108 x log2(16) = 432; / 256 blocks = 2 splits
         pytest.param("Triton, SGLang", asked(32, 1024, 32, 8), 108, 2, id="fewer of many sequences"),
         pytest.param("Triton MLA, vLLM", Decode(1, 128, 1, 576, 512, 4096), 132, 4, id="always 4"),
-        pytest.param("FlashMLA", Decode(1, 128, 1, 576, 512, 65536), 132, 66, id="132 / 2 row blocks"),
+        # 66 parts; (1024 + 5) / 66 = 16 + 5 pieces: 1024 / 16 parts
+        pytest.param("FlashMLA", Decode(1, 128, 1, 576, 512, 65536), 132, 64, id="16 pieces a part"),
         pytest.param("FlashMLA", Decode(1, 128, 1, 576, 512, 640), 132, 10, id="10 pieces of 64"),
-        pytest.param("FlashMLA", Decode(64, 128, 1, 576, 512, 4096), 132, 2, id="66 parts of 64 sequences"),
+        # 64 x 69 / 66 = 67 + 5: a part takes a sequence of 69 and has not enough left for another
+        pytest.param("FlashMLA", Decode(64, 128, 1, 576, 512, 4096), 132, 1, id="a sequence a part"),
     ],
 )
 def test_splits(kernel: str, decode: Decode, sms: int, splits: int) -> None:
@@ -138,19 +141,48 @@ def test_splits(kernel: str, decode: Decode, sms: int, splits: int) -> None:
     assert split_decode(BY_NAME[kernel], decode, sms).splits == splits
 
 
-def test_flash_mla_launches_what_runs_at_once() -> None:
-    """132 SMs / 2 row blocks = 66 parts: 132 blocks, of 64 sequences as of one; fewer where there are fewer pieces."""
-    for batch in (1, 64):
-        assert split_decode(BY_NAME["FlashMLA"], Decode(batch, 128, 1, 576, 512, 8192), H100_SMS).filled.blocks == 132
-    assert split_decode(BY_NAME["FlashMLA"], Decode(1, 128, 1, 576, 512, 640), H100_SMS).filled.blocks == 20
+@pytest.mark.parametrize(
+    ("batch", "context", "blocks"), [(1, 640, 20), (1, 8192, 86), (8, 1024, 96), (64, 8192, 128), (128, 8192, 132)]
+)
+def test_flash_mla_keeps_parts_busy(batch: int, context: int, blocks: int) -> None:
+    """132 SMs / 2 row blocks = 66 parts, which get ceil(batch x (pieces + 5) / 66) + 5 pieces; not all get any.
+
+    One of 8,192 tokens: 133 / 66 = 3 + 5 pieces, three of 128 a part, 43 parts of two blocks.
+    """
+    made = split_decode(BY_NAME["FlashMLA"], Decode(batch, 128, 1, 576, 512, context), H100_SMS)
+
+    assert made.filled.blocks == blocks
 
 
 def test_workspace() -> None:
-    """16 rows x 103 splits x (128 + 1) x 4 B; nothing without a split; widths round up to 32."""
+    """16 rows x 103 splits x (128 + 1) x 4 B; nothing without a split; FlashAttention-2 rounds widths up to 32.
+
+    PagedAttention writes outputs in the inputs' format, with a sum and a maximum: 16 x 128 x (2 x 128 + 8).
+    """
     assert split_decode(FA2, asked(1, 65536), A100_SMS).workspace == 16 * 103 * 129 * 4
     assert split_decode(FA2, asked(256, 256), A100_SMS).workspace == 0
     narrow = split_decode(FA2, asked(1, 65536, width=80), A100_SMS)
     assert narrow.workspace == 16 * narrow.splits * (96 + 1) * 4
+    third = split_decode(FA3, asked(1, 65536, width=80), H100_SMS)
+    assert third.workspace == 16 * third.splits * (80 + 1) * 4
+    assert split_decode(BY_NAME["PagedAttention v2"], asked(1, 65536), A100_SMS).workspace == 16 * 128 * 264
+
+
+def test_flash_4_on_hopper_and_blackwell() -> None:
+    """9.0 takes no splits and packs any group; 10.0 counts blocks by KV heads where it does not pack: 148 / 4, 32 pieces."""
+    hopper, blackwell = BY_NAME["FlashAttention-4"], BY_NAME["FlashAttention-4, splits asked"]
+    sevens = asked(1, 4096, 28, 4)
+
+    assert (decode_blocks(hopper, sevens), split_decode(hopper, sevens, H100_SMS).splits) == (4, 1)
+    assert (decode_blocks(blackwell, sevens), split_decode(blackwell, sevens, 148).splits) == (28, 32)
+    assert hopper.runs_on("nvidia", (9, 0), "bf16")
+    assert not blackwell.runs_on("nvidia", (9, 0), "bf16")
+
+
+@pytest.mark.parametrize(("context", "splits"), [(512, 5), (1024, 9), (4096, 15)])
+def test_flash_3_beside_wide_values(context: int, splits: int) -> None:
+    """Keys and values of 192: tiles of 112 tokens; 8 blocks of 132 SMs."""
+    assert split_decode(FA3, asked(1, context, 40, 8, 192), H100_SMS).splits == splits
 
 
 def test_which_paged_attention() -> None:
@@ -161,7 +193,7 @@ def test_which_paged_attention() -> None:
         (asked(1, 512), True), (asked(1, 513), False), (asked(33, 8192), True), (asked(32, 8192), False),
         (asked(33, 8193), False),
     ):  # fmt: skip
-        assert (first.takes(decode), second.takes(decode)) == (is_first, not is_first)
+        assert (first.takes(decode, "fp16"), second.takes(decode, "fp16")) == (is_first, not is_first)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +218,7 @@ def test_which_kernels_a_device_runs(capability: tuple[int, int], names: set[str
     decode = asked(1, 16384)
 
     def run(kernel: Kernel) -> bool:
-        return kernel.takes(decode) and kernel.runs_on("nvidia", capability)
+        return kernel.takes(decode, "fp16") and kernel.runs_on("nvidia", capability, "fp16")
 
     assert {kernel.name for kernel in KERNELS if run(kernel)} == names
 
@@ -195,14 +227,34 @@ def test_flash_mla_is_for_the_latent_alone() -> None:
     """It takes one KV head of 576 and 512, which FlashAttention-2 and -3 do not."""
     latent = Decode(1, 128, 1, 576, 512, 4096)
 
-    assert {kernel.name for kernel in KERNELS if kernel.takes(latent)} == {
+    assert {kernel.name for kernel in KERNELS if kernel.takes(latent, "bf16")} == {
         "FlashMLA", "Triton, SGLang", "Triton MLA, vLLM"
     }  # fmt: skip
-    assert not BY_NAME["FlashMLA"].takes(asked(1, 4096))
+    assert not BY_NAME["FlashMLA"].takes(asked(1, 4096), "bf16")
 
 
 def test_a_device_of_unknown_capability_runs_none_of_nvidias() -> None:
     """An NVIDIA device without a compute capability is not guessed; AMD's has none."""
-    assert not FA3.runs_on("nvidia", None)
-    assert BY_NAME["Triton, SGLang"].runs_on("amd", None)
-    assert not FA2.runs_on("amd", None)
+    assert not FA3.runs_on("nvidia", None, "fp16")
+    assert BY_NAME["Triton, SGLang"].runs_on("amd", None, "fp16")
+    assert not FA2.runs_on("amd", None, "fp16")
+
+
+def test_kernels_take_formats() -> None:
+    """FlashAttention takes 16 bits alone; bf16 needs compute capability 8.0; PagedAttention and Triton take fp32 too."""
+    decode = asked(1, 16384)
+
+    assert {kernel.name for kernel in KERNELS if kernel.takes(decode, "fp32")} == {
+        "PagedAttention v2",
+        "Triton, SGLang",
+    }
+    assert BY_NAME["PagedAttention v2"].runs_on("nvidia", (7, 5), "fp16")
+    assert not BY_NAME["PagedAttention v2"].runs_on("nvidia", (7, 5), "bf16")
+
+
+def test_the_cache_is_read_in_so_long() -> None:
+    """One layer of Llama 3.1 8B at 128k: 8 x 131,072 x 256 x 2 B over 3.35 TB/s; of a latent, 576 elements and no values."""
+    assert cache_read_seconds(asked(1, 131072, 32, 8), 2, 3.35e12) == pytest.approx(8 * 131072 * 256 * 2 / 3.35e12)
+    assert cache_read_seconds(Decode(2, 128, 1, 576, 512, 4096), 2, 4.8e12) == pytest.approx(
+        2 * 4096 * 576 * 2 / 4.8e12
+    )

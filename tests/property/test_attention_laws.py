@@ -35,7 +35,7 @@ def decodes(draw: st.DrawFn) -> tuple[Kernel, Decode]:
     decode = Decode(
         draw(st.integers(1, 256)), kv_heads * group, kv_heads, key, value, draw(TOKENS), queries, draw(st.booleans())
     )
-    assume(kernel.takes(decode))
+    assume(kernel.takes(decode, "fp16"))
     return kernel, decode
 
 
@@ -151,14 +151,14 @@ def test_wave_efficiency_is_a_share(blocks: int, slots: int) -> None:
 
 
 @given(
-    st.sampled_from([16, 64, 100, 128, 192, 256, 576]),
+    st.sampled_from([16, 64, 104, 128, 192, 256, 576]),
     st.sampled_from(["fp16", "bf16", "fp32"]),
     st.sampled_from([(5, 0), (6, 1), (7, 0), (7, 5), (8, 0), (9, 0), (12, 1)]),
 )
 def test_a_later_device_takes_what_an_earlier_one_does(
     width: int, number_format: str, capability: tuple[int, int]
 ) -> None:
-    """Up to the newest one, a backend that runs on a device runs on every later one; math always does."""
+    """Up to the newest one, a backend that takes widths in eights takes them on every later one; math always does."""
     heads = Heads(8, 8, width, width)
 
     for one in BACKENDS:
