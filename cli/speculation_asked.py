@@ -212,7 +212,8 @@ def whole_numbers(text: str) -> tuple[int, ...]:
                 f"--k {text[:SHOWN]}: {part.strip()[:20]!r} is no number of tokens; write them like 4, 1,2,4 or 1-8"
             )
         first, last = int(found_ends["first"]), int(found_ends["last"] or found_ends["first"])
-        check_drafted(first), check_drafted(last)
+        check_drafted(first)
+        check_drafted(last)
         if last < first:
             raise UsageError(f"--k {part.strip()}: the first must not be above the last; write it like 1-8")
         found |= dict.fromkeys(range(first, last + 1))

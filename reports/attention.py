@@ -346,6 +346,12 @@ def _check(check: CheckResult) -> Table:
     return table(header, [*rows, limits], title="most that fp32 is off fp64, anywhere")
 
 
+def _unknown(result: AttentionResult) -> bool:
+    """Whether it is not known of anything whether it runs."""
+    runs = [row.runs for row in result.backends] + [row.runs for row in result.generations]
+    return None in runs
+
+
 def _notes(result: AttentionResult) -> Remarks:
     """How to read the tables that there are."""
     return remarks(
@@ -354,6 +360,6 @@ def _notes(result: AttentionResult) -> Remarks:
             MEMORY_NOTE if result.memory else None,
             PUBLISHED_NOTE if result.gpus and _of_devices(result) else None,
             *(DECODE_NOTES if result.decode else ()),
-            UNKNOWN_NOTE if any(row.runs is None for row in (*result.backends, *result.generations)) else None,
+            UNKNOWN_NOTE if _unknown(result) else None,
         ]
     )
