@@ -163,21 +163,10 @@ def measured_row(measured: Measured, find: Callable[[str], Model]) -> MeasuredRo
         measured: what a file states.
         find: loads a model by its name.
     """
-    harness, reason = _harness(measured), None
+    harness = _harness(measured)
     shape, shape_from = _shape(measured, harness)
-    timed: Timed | None = None
-    ratio: float | None = None
-    try:
-        asked = _speculation(measured, harness, shape, find)
-        ratio = textbook_cost_ratio(asked)
-        timed = timed_round(asked, asked.shapes[0], measured.batch)
-        reason = timed.reason or None
-    except (ModelError, UsageError, UnansweredError, UnknownAcceleratorError) as error:
-        reason = str(error)
+    ratio, timed, reason = _told(measured, harness, shape, find)
     tokens, speedup = measured.tokens, measured.speedup
-    if tokens is None or speedup is None:
-        missing = "tokens a round" if tokens is None else "a speed-up"
-        reason = reason or f"it states no {missing.removeprefix('a ')}"
     textbook = None if ratio is None or shape is None else ratio * shape.drafted + 1
     roofline = timed.cost if timed else None
     cost = _over(tokens, speedup)
@@ -204,6 +193,22 @@ def measured_row(measured: Measured, find: Callable[[str], Model]) -> MeasuredRo
         unexplained=None if cost is None or roofline is None else cost - roofline,
         reason=reason,
     )
+
+
+def _told(
+    measured: Measured, harness: Harness | None, shape: Shape | None, find: Callable[[str], Model]
+) -> tuple[float | None, Timed | None, str | None]:
+    """c of the textbook, the round as the roofline times it, and why one of them or a figure measured is missing."""
+    missing = [
+        name for name, value in (("tokens a round", measured.tokens), ("speed-up", measured.speedup)) if not value
+    ]
+    unstated = f"it states no {missing[0]}" if missing else None
+    try:
+        asked = _speculation(measured, harness, shape, find)
+        ratio, timed = textbook_cost_ratio(asked), timed_round(asked, asked.shapes[0], measured.batch)
+    except (ModelError, UsageError, UnansweredError, UnknownAcceleratorError) as error:
+        return None, None, str(error)
+    return ratio, timed, timed.reason or unstated
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ LEAST_WHOLE: Final = 0.1  # share that is shown without decimals
 RUNS: Final = {True: "yes", False: "no", None: "?"}
 UNKNOWN_NOTE: Final = "? is not known, or as the software is built"
 TIMES: Final = ("arith.\nms", "standard\nmem. ms", "flash\nmem. ms", "standard\nbound by", "flash\nbound by")
+DECODE_HEADER: Final = (
+    *("kernel", "packs", "K, V\nus", "blocks", "SMs\nbusy", "wave\neff."),
+    *("splits", "blocks\nsplit", "SMs busy\nsplit", "wave eff.\nsplit", "work\nMB"),
+)
 LATENT_KERNEL: Final = "FlashMLA"
 HALVES: Final = ("fp16", "bf16")  # one as quick as the other
 PUBLISHED_IN: Final = {"fp16": HALVES, "bf16": HALVES, "fp16/bf16": HALVES, "fp8": ()}
@@ -276,48 +280,35 @@ def _where(row: Published) -> str:
 def _decode(rows: Sequence[DecodeRow], gpu: str) -> Table:
     """Blocks of a decode step, with and without splitting K and V."""
     named = _named(rows)
-    header = (
-        "kernel",
-        "packs",
-        "K, V\nus",
-        "blocks",
-        "SMs\nbusy",
-        "wave\neff.",
-        "splits",
-        "blocks\nsplit",
-        "SMs busy\nsplit",
-        "wave eff.\nsplit",
-        "work\nMB",
-    )
-    cells = [
-        (
-            *([row.attention] if named else []),
-            context_name(row.context),
-            count(row.batch),
-            row.kernel,
-            "yes" if row.packed else "no",
-            figures(row.cache_read_seconds * 1e6),
-            count(row.blocks),
-            _share(row.busy_share),
-            _share(row.wave_efficiency),
-            count(row.splits),
-            count(row.split_blocks),
-            _share(row.split_busy_share),
-            _share(row.split_wave_efficiency),
-            figures(row.workspace_bytes / 1e6),
-        )
-        for row in rows
-    ]
     leading = (*(["attention"] if named else []), "ctx", "batch")
+    cells = [(*([row.attention] if named else []), *_decode_cells(row)) for row in rows]
     first = len(leading)
     new = "a new token" if rows[0].queries == 1 else f"{rows[0].queries} new tokens"
     return table(
-        (*leading, *header),
+        (*leading, *DECODE_HEADER),
         cells,
         title=f"{plain(gpu)}: {new} of each sequence against ctx in the cache",
         left=(0, first, first + 1) if named else (first, first + 1),
         breaks=(first + 6,),
         keys=first + 1,
+    )
+
+
+def _decode_cells(row: DecodeRow) -> tuple[str, ...]:
+    return (
+        context_name(row.context),
+        count(row.batch),
+        row.kernel,
+        "yes" if row.packed else "no",
+        figures(row.cache_read_seconds * 1e6),
+        count(row.blocks),
+        _share(row.busy_share),
+        _share(row.wave_efficiency),
+        count(row.splits),
+        count(row.split_blocks),
+        _share(row.split_busy_share),
+        _share(row.split_wave_efficiency),
+        figures(row.workspace_bytes / 1e6),
     )
 
 
