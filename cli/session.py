@@ -123,10 +123,13 @@ def present(document: Document, output: Output) -> None:
     name = _format_name(output)
     if output.out is not None:
         _write(Path(output.out), OUTPUTS[name](document))
-    elif name == "text" and _shows_styles():
-        from roofcast.reports.text import BOLD, render_text
+    elif name == "text" and _on_terminal():
+        from shutil import get_terminal_size
 
-        emit(render_text(document, style=BOLD))
+        from roofcast.reports.text import BOLD, NO_STYLE, render_text
+
+        style = BOLD if _shows_styles() else NO_STYLE
+        emit(render_text(document, style=style, width=get_terminal_size().columns))
     else:
         emit(OUTPUTS[name](document))
     if name in {"json", "csv"}:
@@ -250,14 +253,13 @@ def silence(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def _shows_styles() -> bool:
-    """Whether stdout is a terminal that shows bold text; NO_COLOR and TERM=dumb are honoured."""
-    return (
-        sys.stdout is not None
-        and sys.stdout.isatty()
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") != "dumb"
-    )
+    """Whether a terminal shows bold text; NO_COLOR and TERM=dumb are honoured."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _format_name(output: Output) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from roofcast.reports.document import GAP, Table, grouped, plain
@@ -14,18 +15,25 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Document
 
 COLUMNS: Final = 80  # of a terminal
+LEAST_WIDTH: Final = 10  # characters below which no line is broken
 RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 BOLD: Final = ("\x1b[1m", "\x1b[0m")
 NO_STYLE: Final = ("", "")
 
 
-def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE) -> str:
-    """The document as text; `style` opens and closes headings, on terminals that show them."""
+def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE, width: int | None = None) -> str:
+    """The document as text.
+
+    Args:
+        document: what to write.
+        style: opens and closes headings, on terminals that show them.
+        width: characters of a terminal's line, at which remarks go on below; None leaves each on one line.
+    """
     blocks = [
         list(document.lines),
         *(list(_table(part, style)) for table in document.tables for part in fitting(table)),
     ]
-    blocks.append(list(_remark_lines(document)))
+    blocks.append([line for remark in _remark_lines(document) for line in _wrapped(remark, width)])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -83,6 +91,17 @@ def _row(cells: Sequence[str], widths: Sequence[int], left: frozenset[int]) -> s
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     )
     return (" " * GAP).join(padded).rstrip()
+
+
+def _wrapped(remark: str, width: int | None) -> list[str]:
+    """A remark on lines of a terminal, broken between words; those that follow the first are set in.
+
+    >>> _wrapped("times are bounds", 12)
+    ['times are', '  bounds']
+    """
+    if width is None or len(remark) <= width:
+        return [remark]
+    return wrap(remark, max(width, LEAST_WIDTH), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _remark_lines(document: Document) -> Iterator[str]:

@@ -63,6 +63,17 @@ def test_headings_are_bold_on_a_terminal(home: Path) -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", shown) == piped.stdout
 
 
+def test_remarks_go_on_below_on_a_terminal(home: Path) -> None:
+    """Sentences under the tables are broken between words at the terminal's width; in a pipe each stays one line."""
+    asked = ("levers", "llama-3.1-8b", "--gpu", "h100-sxm", "--offline")
+    shown = on_terminal(*asked, env=environment(home, COLUMNS="90", NO_COLOR="1")).splitlines()
+    piped = process(*asked, env=environment(home)).stdout.splitlines()
+    below = shown[shown.index("x is over the base: of times less is better, of sequences more") :]
+
+    assert max(map(len, below)) <= 90
+    assert " ".join(line.strip() for line in below) == " ".join(piped[-sum(line[:2] != "  " for line in below) :])
+
+
 @pytest.mark.parametrize("changes", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
 def test_terminals_that_want_plain_text(home: Path, changes: dict[str, str]) -> None:
     """NO_COLOR and dumb terminals get plain text."""
