@@ -20,6 +20,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 
 POSITIONS = (1, 2, 3, 5, 9, 17, 33, 65)
 DTYPE = torch.bfloat16
+CUDA: Any = torch.cuda  # parts of it have no types
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Decoder:
         for layer, (keys, values) in zip(self.layers, self.cache, strict=True):
             normed = F.rms_norm(x, (shape.hidden,), layer["norm"])
             inputs = torch.cat((normed,) * shape.wide, dim=-1) if shape.wide > 1 else normed
-            parts = F.linear(inputs, layer["qkv"]).view(batch, new, -1, shape.width).transpose(1, 2)
+            parts: Any = F.linear(inputs, layer["qkv"]).view(batch, new, -1, shape.width).transpose(1, 2)
             q, k, v = parts.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
             keys[:, :, self.context - 1 : self.context - 1 + new] = k
             values[:, :, self.context - 1 : self.context - 1 + new] = v
@@ -101,11 +102,11 @@ class Decoder:
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: [batch, heads, new, width]; masks among the new tokens are left out, they cost nothing to speak of."""
-        if not self.packed:
-            return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+        attention: Any = F.scaled_dot_product_attention
         batch, _, new, width = q.shape
-        rows = q.reshape(batch, self.shape.kv_heads, -1, width)
-        return F.scaled_dot_product_attention(rows, k, v).reshape(batch, self.shape.heads, new, width)
+        rows = q.reshape(batch, self.shape.kv_heads, -1, width) if self.packed else q
+        mixed: torch.Tensor = attention(rows, k, v, enable_gqa=not self.packed)
+        return mixed.reshape(batch, self.shape.heads, new, width)
 
 
 def _random(rows: int, columns: int) -> torch.Tensor:
@@ -114,7 +115,7 @@ def _random(rows: int, columns: int) -> torch.Tensor:
 
 def graphed(decoder: Decoder, x: torch.Tensor) -> Any:
     """The step as one CUDA graph."""
-    stream = torch.cuda.Stream()
+    stream = CUDA.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -132,7 +133,7 @@ def seconds(run: Any, repeats: int = 15, inner: int = 4) -> float:
         run()
     times = []
     for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (CUDA.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(inner):
             run()
