@@ -103,10 +103,10 @@ class Decoder:
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q: [batch, heads, new, width]; masks among the new tokens are left out, they cost nothing to speak of."""
         attention: Any = F.scaled_dot_product_attention
-        batch, _, new, width = q.shape
+        batch, width = q.shape[0], q.shape[-1]
         rows = q.reshape(batch, self.shape.kv_heads, -1, width) if self.packed else q
-        mixed: torch.Tensor = attention(rows, k, v, enable_gqa=not self.packed)
-        return mixed.reshape(batch, self.shape.heads, new, width)
+        mixed: torch.Tensor = attention(rows, k, v, enable_gqa=not self.packed).reshape(q.shape)
+        return mixed
 
 
 def _random(rows: int, columns: int) -> torch.Tensor:
