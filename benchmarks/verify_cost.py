@@ -110,7 +110,7 @@ class Decoder:
 
 
 def _random(rows: int, columns: int) -> torch.Tensor:
-    return torch.randn(rows, columns, dtype=DTYPE, device="cuda") * columns**-0.5
+    return torch.randn(rows, columns, dtype=DTYPE, device="cuda") * float(columns) ** -0.5
 
 
 def graphed(decoder: Decoder, x: torch.Tensor) -> Any:
