@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from dataclasses import dataclass
 from functools import partial
@@ -110,7 +111,7 @@ class Decoder:
 
 
 def _random(rows: int, columns: int) -> torch.Tensor:
-    return torch.randn(rows, columns, dtype=DTYPE, device="cuda") * float(columns) ** -0.5
+    return torch.randn(rows, columns, dtype=DTYPE, device="cuda") / math.sqrt(columns)
 
 
 def graphed(decoder: Decoder, x: torch.Tensor) -> Any:
