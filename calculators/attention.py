@@ -19,7 +19,7 @@ from roofcast.calculators.attention_rows import (
     io_row,
     memory_row,
 )
-from roofcast.calculators.errors import UsageError
+from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.flash_generations import PUBLISHED, GenerationRow, Published, block_memory, generation_rows
 from roofcast.calculators.roofline import roofs_of
 from roofcast.calculators.sdpa import ELSEWHERE, Heads, SdpaRow, sdpa_rows
@@ -213,12 +213,12 @@ def kinds_of(model: Model) -> list[Kind]:
     """A model's kinds of attention, each once, in the order of layers; alike names are told apart by window and heads.
 
     Raises:
-        UsageError: no layer attends with heads.
+        UnansweredError: no layer attends with heads.
     """
     mixers = dict.fromkeys(mixer for layer in model.spec.layers for mixer in layer.mixers)
     found = list(dict.fromkeys(kind for mixer in mixers if (kind := kind_of(mixer))))
     if not found:
-        raise UsageError(
+        raise UnansweredError(
             f"{model.name} has no layer that attends with query, key and value heads ({model.spec.attention_label}); "
             "give --heads, --kv-heads and --head-dim instead"
         )

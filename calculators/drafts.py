@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.deployment import cache_on_one, prepare
+from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.speculative import check_cost
+from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.drafting import (
     EAGLE3_VOCABULARY,
     eagle3_head,
@@ -18,6 +19,7 @@ from roofcast.modelspec.drafting import (
     medusa_heads,
     mtp_head,
 )
+from roofcast.modelspec.ffn import DenseFeedForward
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.step import DECODE
 from roofcast.modelspec.storage import uniform
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.drafting import Head
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
-    from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.sharding import Shards
     from roofcast.modelspec.spec import ModelSpec
     from roofcast.modelspec.storage import Storage
@@ -42,9 +43,6 @@ EAGLE3: Final = "eagle3"
 MEDUSA: Final = "medusa"
 NGRAM: Final = "ngram"
 GIVEN: Final = "given"  # its cost is given, whatever it is
-PADDED: Final = (
-    128  # rows. Source: llama.cpp, SPEC_VOCAB_MAX_SIZE_DIFFERENCE; vLLM, config/speculative.py asks for none
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,71 +156,6 @@ class Drafter:
         return 0.0 if self.kept is None else cache_on_one(self.kept, batch, context)
 
 
-def draft_model(target: Ready, model: Model, weights: Requested | None, tp: int | None) -> Drafter:
-    """Another, smaller model drafts: k decode steps of it a round, on the target's devices.
-
-    Its heads are split as the target's are, or as `tp` says; where they do not divide, one device of each group has it
-    whole. Replicas are the same.
-
-    Raises:
-        UsageError: another vocabulary than the target's, or heads that do not divide as asked.
-    """
-    said = check_vocabulary(target.model, model)
-    shards = target.deployment.shards
-    if tp is not None and shards.tp % tp:
-        raise UsageError(f"--draft-tp {tp}: the model has {shards.tp} GPUs a replica; it must divide that")
-    ready = _split(target, model, weights, tp)
-    alone = ready.deployment.shards.tp != (tp or shards.tp)
-    return Drafter(
-        method=MODEL,
-        name=model.name,
-        passes=lambda shape: (Pass(ready, shape.beside, shape.drafted),),
-        parameters=model.parameters.value,
-        bytes=ready.weight_bytes,
-        kept=ready,
-        assumptions=(f"{model.name} cannot be split over {shards.tp} GPUs: one of each group has it whole",) * alone,
-        notes=(said,),
-    )
-
-
-def _split(target: Ready, model: Model, weights: Requested | None, tp: int | None) -> Ready:
-    """A draft over as many devices as asked, or as the target, or over one where its heads do not divide."""
-    shards = target.deployment.shards
-
-    def over(devices: int) -> Ready:
-        own = replace(shards, tp=devices, ep=1)
-        return prepare(model, replace(target.deployment, weights=weights, shards=own))
-
-    try:
-        return over(tp or shards.tp)
-    except UsageError as error:
-        if tp is not None:
-            raise UsageError(f"--draft-tp {tp}: {model.name}: {error}") from error
-        if shards.tp == 1:
-            raise
-    return over(1)
-
-
-def check_vocabulary(target: Model, draft: Model) -> str:
-    """Refuses a draft whose tokens are not the target's; what to know of one whose rows are padded otherwise.
-
-    Raises:
-        UsageError: naming both vocabularies.
-    """
-    ours, theirs = target.spec.vocab, draft.spec.vocab
-    if abs(ours - theirs) > PADDED:
-        raise UsageError(
-            f"{draft.name} has a vocabulary of {theirs:,} tokens, {target.name} one of {ours:,}: a draft must speak the "
-            f"target's tokens; name a smaller model of the same family"
-        )
-    if ours == theirs:
-        return f"{draft.name} and {target.name} both have {ours:,} tokens; that they are the same ones is not checked"
-    return (
-        f"{draft.name} has {theirs:,} rows and {target.name} {ours:,}: llama.cpp takes up to {PADDED} of padding, vLLM asks "
-        f"for as many"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class HeadAsked:
     """A draft head as it is asked for.
@@ -295,7 +228,15 @@ def _layer(target: Ready, asked: HeadAsked) -> tuple[ModelSpec, tuple[str, ...]]
             f"{asked.name} is a head of width {theirs[0]:,} and {theirs[1]:,} tokens, {target.model.name} has {ours[0]:,} and "
             f"{ours[1]:,}: name a head that was trained for it"
         )
-    return replace(asked.layer, layers=asked.layer.layers[:1]), ()
+    layers = asked.layer.layers
+    if not (
+        isinstance(layers[0].mixers[0], GroupedAttention) and isinstance(layers[0].feed_forwards[0], DenseFeedForward)
+    ):
+        raise UsageError(
+            f"{asked.name}: an EAGLE head is a layer of attention with keys per head and a dense feed-forward; this is {layers[0].label}"
+        )
+    said = f"{asked.name} states {len(layers)} layers: the head is taken as its first"
+    return replace(asked.layer, layers=layers[:1]), (said,) * (len(layers) > 1)
 
 
 def _mtp(target: Ready, asked: HeadAsked) -> Drafter:

@@ -9,7 +9,7 @@ from roofcast.calculators.answer import remarks
 from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.estimate import Layout, Weights, layout_of, ready_remarks, weights_of
-from roofcast.calculators.phases import Asked, answer_point, most_sequences
+from roofcast.calculators.phases import Asked, answer_point, most_sequences, shortage
 from roofcast.calculators.variants import LEVERS, Base, Change
 from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.step import DECODE, PREFILL
@@ -116,6 +116,7 @@ def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, 
         return _impossible(change, str(error)), None
     batch = change.batch or base.batch
     decode = answer_point(ready, Asked(DECODE, batch, base.context))
+    reason = shortage(ready, Asked(DECODE, batch, base.context + change.held))
     prefill = answer_point(ready, Asked(PREFILL, 1, base.prompt, cached=change.cached))
     most = most_sequences(ready, base.context + change.held)
     ceiling = answer_point(ready, Asked(DECODE, min(most, MOST_SEQUENCES), base.context)) if most else None
@@ -123,13 +124,13 @@ def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, 
     row = LeverRow(
         lever=change.lever,
         change=change.change,
-        fits=decode.fits,
-        reason=decode.reason or None,
+        fits=not reason,
+        reason=reason or None,
         weight_bytes=ready.weight_bytes,
         kv_bytes_per_sequence=cache_on_one(ready, 1, base.context),
         ttft_seconds=prefill.bound,
-        tpot_seconds=_ratio(decode.bound, gained),
-        tokens_per_second=_times(decode.rate, gained),
+        tpot_seconds=None if reason else _ratio(decode.bound, gained),
+        tokens_per_second=None if reason else _times(decode.rate, gained),
         max_sequences=most,
         max_tokens_per_second=_times(ceiling.rate, at_most) if ceiling else None,
         ttft_ratio=None,

@@ -8,6 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import Deployment, prepare
+from roofcast.calculators.draft_models import draft_model
 from roofcast.calculators.drafts import (
     EAGLE,
     EAGLE3,
@@ -17,7 +18,6 @@ from roofcast.calculators.drafts import (
     NGRAM,
     HeadAsked,
     Shape,
-    draft_model,
     drafter_of,
 )
 from roofcast.calculators.errors import UnansweredError, UsageError

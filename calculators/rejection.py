@@ -18,6 +18,9 @@ WHOLE: Final = 1e-6  # what rounding may leave a distribution's sum beside 1
 LEAST_EXPECTED: Final = 5.0  # draws of a token under which chi-square is no approximation. Source: Cochran 1954
 LARGEST_VOCABULARY: Final = 10_000
 MOST_DRAWS: Final = 10_000_000
+MOST_WORK: Final = 500_000_000  # draws x positions x tokens of the vocabulary, 50 at least: some seconds
+LEAST_VOCABULARY: Final = 50
+MOST_SEED: Final = (1 << 63) - 1
 LEAST_P: Final = 0.001  # under which the rule is taken to fail: an exact one does in a thousandth of all seeds
 
 
@@ -104,12 +107,7 @@ def greedy_round(drafted: Sequence[int], argmax: Sequence[int]) -> Round:
 
 def draw(chances: Sequence[float], random: Random) -> int:
     """A token, each with its chance."""
-    left = random.random() * math.fsum(chances)
-    for token, chance in enumerate(chances):
-        left -= chance
-        if left < 0:
-            return token
-    return max(token for token, chance in enumerate(chances) if chance > 0)  # what rounding left over
+    return random.choices(range(len(chances)), chances)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +187,7 @@ def check_rule(pair: Pair, drafted: int, draws: int, seed: int) -> RuleCheck:
     """
     check_drafted(drafted)
     _check_draws(pair, draws)
+    _check_work(pair, drafted, draws, seed)
     random = Random(seed)  # noqa: S311 - chance that can be repeated, no secret
     targets, drafts = [pair.target] * (drafted + 1), [pair.draft] * drafted
     rounds: list[Round] = []
@@ -220,17 +219,17 @@ def check_rule(pair: Pair, drafted: int, draws: int, seed: int) -> RuleCheck:
 def chi_square(stream: Sequence[int], target: Sequence[float]) -> tuple[float, int]:
     """Pearson's statistic of a stream of tokens, and its degrees of freedom: sum (O - E)^2 / E. [-]
 
-    Tokens that are expected less than five times are taken together; one that cannot be makes it infinite.
+    Those that are expected the least are taken together until each cell is expected five times; a token that cannot be
+    makes it infinite.
     """
     counts = Counter(stream)
     if any(counts[token] for token, chance in enumerate(target) if not chance):
         return math.inf, max(1, sum(chance > 0 for chance in target) - 1)
-    cells = [(counts[token], chance * len(stream)) for token, chance in enumerate(target) if chance > 0]
-    rare = [cell for cell in cells if cell[1] < LEAST_EXPECTED]
-    cells = [cell for cell in cells if cell[1] >= LEAST_EXPECTED]
-    if rare:
-        cells.append((sum(seen for seen, _ in rare), math.fsum(expected for _, expected in rare)))
-    return math.fsum((seen - expected) ** 2 / expected for seen, expected in cells), max(1, len(cells) - 1)
+    cells = sorted(((chance * len(stream), counts[token]) for token, chance in enumerate(target) if chance > 0))
+    while len(cells) > 1 and cells[0][0] < LEAST_EXPECTED:
+        (rare, seen), (next_rare, next_seen) = cells[0], cells[1]
+        cells = sorted([(rare + next_rare, seen + next_seen), *cells[2:]])
+    return math.fsum((seen - expected) ** 2 / expected for expected, seen in cells), max(1, len(cells) - 1)
 
 
 def chi_square_tail(value: float, degrees: int) -> float:
@@ -277,3 +276,12 @@ def _check_draws(pair: Pair, draws: int) -> None:
             f"{draws:,} draws: chi-square needs two kinds of token expected {LEAST_EXPECTED:g} times or more, and "
             f"{MOST_DRAWS:,} draws are enough for anyone"
         )
+
+
+def _check_work(pair: Pair, drafted: int, draws: int, seed: int) -> None:
+    if draws * (drafted + 1) * max(LEAST_VOCABULARY, len(pair.target)) > MOST_WORK:
+        raise UsageError(
+            f"{draws:,} draws in rounds of {drafted} over {len(pair.target):,} tokens take too long; give fewer"
+        )
+    if not 0 <= seed <= MOST_SEED:
+        raise UsageError(f"seed {str(seed)[:30]}: it must be 0 to {MOST_SEED:,}")

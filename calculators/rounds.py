@@ -62,7 +62,7 @@ class Acceptance:
 def textbook_best(accepted: Acceptance, cost_ratio: float) -> tuple[int, float]:
     """The draft length whose textbook speed-up is the largest, and that: argmax over k of E(k) / (c k + 1). [token]
 
-    Up to 32 tokens. It grows with the acceptance and shrinks with c. Where none is above 1, plain decode is quicker.
+    Up to 32 tokens. It grows with the acceptance and shrinks with c. Where none is above 1, plain decode is the best, k = 0.
 
     Source: Leviathan et al. 2023, arXiv:2211.17192, section 3.5.
 
@@ -71,7 +71,8 @@ def textbook_best(accepted: Acceptance, cost_ratio: float) -> tuple[int, float]:
     """
     lengths = range(1, LONGEST + 1)
     found = max(lengths, key=lambda k: accepted.tokens(k) / (cost_ratio * k + 1))
-    return found, accepted.tokens(found) / (cost_ratio * found + 1)
+    speedup = accepted.tokens(found) / (cost_ratio * found + 1)
+    return (found, speedup) if speedup > 1 else (0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,11 @@ def shapes_of(drafted: Sequence[int], tree: int | None, width: int | None) -> tu
         )
     if width is not None and not 1 <= width <= (tree or 1):
         raise UsageError(f"--topk {width:,}: a draft step takes 1 to {tree:,} positions, those of --tree at most")
+    largest = (width or 0) + (min(drafted) - 1) * (width or 0) ** 2
+    if tree is not None and width is not None and tree > largest:
+        raise UsageError(
+            f"--tree {tree:,}: {min(drafted)} steps of {width} positions, {width} below each, draft {largest:,} at most"
+        )
     if deepest > MOST_DRAFTED:
         raise UsageError(f"k {deepest:,}: a round drafts 1 to {MOST_DRAFTED} tokens")
     return tuple(Shape(k, tree, width) for k in drafted)

@@ -14,10 +14,12 @@ from roofcast.calculators.rounds import MOST_TREE
 from roofcast.calculators.speculative import MOST_DRAFTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-LARGEST: Final = 64_000_000  # bytes of a file
+LARGEST: Final = 16_000_000  # bytes of a file
+MOST_ROWS: Final = 2000  # of speculation
+FASTEST: Final = 1000.0  # speed-up, and its inverse; beyond is a slip
 # field -> what files call it, the first that is there
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "source": ("source", "id", "source_url"),
@@ -57,21 +59,33 @@ def read_rounds(path: Path) -> tuple[list[Measured], int]:
     kept = [(number, row) for number, row in enumerate(rows, 1) if _speculates(row)]
     if not kept:
         raise UsageError(f"--measured {path}: none of its {len(rows):,} rows states tokens_per_round or drafted")
+    if len(kept) > MOST_ROWS:
+        raise UsageError(f"--measured {path}: it has {len(kept):,} rows of speculation; at most {MOST_ROWS:,} at once")
     return [_measured(row, f"--measured {path}: row {number}") for number, row in kept], len(rows) - len(kept)
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"--measured {path}: it has more than {LARGEST // 1_000_000} MB")
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise UsageError(f"--measured {path}: it cannot be read ({reason})") from error
-    rows = _json_rows(text, path) if text.lstrip()[:1] in {"[", "{"} else _csv_rows(text)
+    text = _text_of(path)
+    rows = _json_rows(text, path) if text.lstrip()[:1] in {"[", "{"} else _csv_rows(text, path)
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise UsageError(f"--measured {path}: it must be a JSON list of objects, or CSV with a row of names")
     return rows
+
+
+def _text_of(path: Path) -> str:
+    """A file's text; of what has no end, as a device, no more than is allowed."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise UsageError(f"--measured {path}: it has more than {LARGEST // 1_000_000} MB")
+        text = content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise UsageError(f"--measured {path}: it cannot be read ({reason})") from error
+    if "\0" in text:
+        raise UsageError(f"--measured {path}: it cannot be read (it is no text)")
+    return text
 
 
 def _json_rows(text: str, path: Path) -> list[Any]:
@@ -83,15 +97,18 @@ def _json_rows(text: str, path: Path) -> list[Any]:
     return rows if isinstance(rows, list) else []
 
 
-def _csv_rows(text: str) -> list[Any]:
-    return [{name: value for name, value in row.items() if value not in {None, ""}} for row in _lines(text)]
-
-
-def _lines(text: str) -> Iterator[dict[str, Any]]:
+def _csv_rows(text: str, path: Path) -> list[Any]:
+    rows: list[Any] = []
     try:
-        yield from csv.DictReader(text.splitlines())
+        for row in csv.DictReader(text.splitlines()):
+            if None in row:
+                raise UsageError(
+                    f"--measured {path}: row {len(rows) + 1} has more cells than the header has names; quote cells with commas"
+                )
+            rows.append({name: value for name, value in row.items() if value not in {None, ""}})
     except csv.Error as error:
-        raise UsageError(f"--measured: it is no CSV ({error})") from error
+        raise UsageError(f"--measured {path}: it is no CSV ({error})") from error
+    return rows
 
 
 def _speculates(row: Mapping[str, Any]) -> bool:
@@ -111,6 +128,7 @@ def _measured(row: Mapping[str, Any], where: str) -> Measured:
     counts = {name: _count(row, name, most, where) for name, most in COUNTS.items()}
     numbers = {name: _number(row, name, where) for name in ("tokens", "speedup")}
     _check_tokens(numbers["tokens"], counts, where)
+    _check_speedup(numbers["speedup"], where)
     told, drafter = re.search(IN_NOTES, notes), re.search(DRAFT_IN_NOTES, notes)
     length = re.search(MTP_LENGTH, texts["method"] or notes)
     return Measured(
@@ -161,10 +179,19 @@ def _number(row: Mapping[str, Any], field: str, where: str) -> float | None:
 
 
 def _check_tokens(tokens: float | None, counts: Mapping[str, int | None], where: str) -> None:
-    drafted = counts["drafted"]
-    if tokens is not None and (tokens < 1 or (drafted is not None and tokens > drafted + 1)):
-        most = "" if drafted is None else f" and, of {drafted} drafted, at most {drafted + 1}"
-        raise UsageError(f"{where}: {tokens:g} tokens a round; with the target's own it is 1 or more{most}")
-    tree = counts["tree"]
+    drafted, tree = counts["drafted"], counts["tree"]
+    if tree is not None and drafted is None:
+        raise UsageError(f"{where}: a tree of {tree} positions needs k, its depth")
+    most = (drafted or MOST_DRAFTED) + 1
+    if tokens is not None and not 1 <= tokens <= most:
+        said = "" if drafted is None else f" of {drafted} drafted"
+        raise UsageError(f"{where}: {tokens:g} tokens a round{said}; with the model's own it is 1 to {most}")
     if tree is not None and drafted is not None and tree < drafted:
         raise UsageError(f"{where}: a tree of {tree} positions is less than its depth, {drafted}")
+
+
+def _check_speedup(speedup: float | None, where: str) -> None:
+    if speedup is not None and not 1 / FASTEST <= speedup <= FASTEST:
+        raise UsageError(
+            f"{where}: speedup is {speedup:g}; over plain decode it must be {1 / FASTEST:g} to {FASTEST:,.0f}"
+        )

@@ -107,7 +107,7 @@ class BestRow:
     speedup: float | None
     """Of that; 1 of plain decode, null of what does not fit. [-]"""
     textbook_drafted: int
-    """k that the textbook formula would choose. [token]"""
+    """k that the textbook formula would choose, up to 32; 0 where it has none above 1. [token]"""
     textbook_speedup: float
     """That it would promise. [-]"""
     tpot_seconds: float | None
@@ -189,11 +189,11 @@ def formula_rows(accepted: Iterable[Acceptance], drafted: Sequence[int], cost: f
     """Tokens a round, and the textbook's speed-up where c is known, for every acceptance and length."""
     rows = []
     for one in accepted:
-        best, gain = textbook_best(one, cost) if cost is not None else (None, 0.0)
+        best = textbook_best(one, cost)[0] if cost is not None else None
         for k in drafted:
             tokens = one.tokens(k)
             speedup = None if cost is None else tokens / (cost * k + 1)
-            rows.append(FormulaRow(one.rate, k, tokens, cost, speedup, k == best and gain > 1))
+            rows.append(FormulaRow(one.rate, k, tokens, cost, speedup, k == best))
     return rows
 
 

@@ -160,7 +160,7 @@ def check_cost(cost_ratio: float) -> None:
     """
     if not 0 <= cost_ratio <= MOST_DRAFTED:
         raise UsageError(
-            f"draft cost {cost_ratio:g}: it must be a draft step's time over a decode step's, 0 or more, such as 0.05"
+            f"draft cost {cost_ratio:g}: it must be a draft step's time over a decode step's, 0 to {MOST_DRAFTED}, such as 0.05"
         )
 
 

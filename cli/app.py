@@ -76,7 +76,7 @@ def main() -> NoReturn:
 
 def _run() -> int:
     try:
-        return application(next(iter(sys.argv[1:]), None))(standalone_mode=False) or OK
+        return _interrupted(application(next(iter(sys.argv[1:]), None))(standalone_mode=False) or OK)
     except typer.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -89,6 +89,13 @@ def _run() -> int:
     except Exception as error:  # noqa: BLE001 - the last resort: one line instead of a traceback
         show_traceback()
         return _report(error)
+
+
+def _interrupted(code: int) -> int:
+    """Says so where that is what the code means: some releases of typer answer Ctrl-C with it and no word."""
+    if code == INTERRUPTED:
+        complain("interrupted")
+    return code
 
 
 def _report(error: Exception) -> int:

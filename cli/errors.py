@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Final
 
 OK: Final = 0
@@ -61,4 +62,5 @@ def complain(message: str) -> None:
     line = " ".join(message.split())
     cut = line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
     shown = "".join(c if c.isprintable() else "?" for c in cut)
-    print(f"roofcast: {shown}", file=sys.stderr)  # noqa: T201 - the one place that complains
+    with suppress(OSError):  # a full or broken stderr must not change the exit code
+        print(f"roofcast: {shown}", file=sys.stderr, flush=True)  # noqa: T201 - the one place that complains

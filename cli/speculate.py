@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,9 @@ from roofcast.cli import options, speculation
 from roofcast.cli.deploy import Machine, Points, deploy, one
 from roofcast.cli.errors import GateError
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
-from roofcast.cli.speculation_asked import Asked, DraftAsked, one_length, pair_of
+from roofcast.cli.speculation_asked import Asked, DraftAsked
+from roofcast.cli.speculation_numbers import few_rows, one_length, pair_of
+from roofcast.modelspec.errors import ModelError
 
 if TYPE_CHECKING:
     from roofcast.calculators.rejection import Pair
@@ -97,15 +98,17 @@ def speculate(
         _formulas(asked, accepting, drafting.ratio, output)
         return
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
+    batches = points.batches()
+    few_rows(len(batches) * len(accepting.accepted) * len(asked.shapes(accepting)))
     made = deploy(model, lookup, Machine(gpu, gpus, tp, 1, ep, dp, network, engine), weights, kv)
     drafter = drafting.drafter(made.ready, lookup)
     question = Speculation(made.ready, drafter, tokens, asked.shapes(accepting))
-    result, said = speculate_result(question, accepting.accepted, points.batches(), accepting.implied)
+    result, said = speculate_result(question, accepting.accepted, batches, accepting.implied)
     inputs = {
         **made.inputs,
         **drafting.inputs,
         **asked.inputs(accepting),
-        "batches": points.batches(),
+        "batches": batches,
         "context": tokens,
     }
     present(speculate_document(result, inputs, said + made.remarks + accepting.remarks), output)
@@ -129,15 +132,37 @@ def _measured(name: str, lookup: Lookup, output: Output) -> None:
     from roofcast.calculators.speculate import measured_result
     from roofcast.reports.speculate import speculate_document
 
-    @cache
+    found: dict[str, Model | ModelError] = {}
+
     def find(model: str) -> Model:
-        return load(model if Path(model).exists() or "/" in model else model.lower(), lookup)
+        if model not in found:
+            found[model] = _loaded(model, lookup)
+        made = found[model]
+        if isinstance(made, ModelError):
+            raise made
+        return made
 
     check_output(output, [name])
     rows, others = read_rounds(Path(name))
+    check_output(output, [name, *(one for row in rows for one in (row.model, row.draft) if _is_path(one))])
     result = measured_result([measured_row(row, find) for row in rows])
     inputs = {"measured": name, "rows": len(rows), "rows_of_something_else": others}
     present(speculate_document(result, inputs, Remarks()), output)
+
+
+def _loaded(name: str, lookup: Lookup) -> Model | ModelError:
+    """A model of the catalogue by any case, of a path or a repo; or why it cannot be."""
+    try:
+        return load(name if "/" in name or _is_path(name) else name.lower(), lookup)
+    except ModelError as error:
+        return error
+
+
+def _is_path(name: str) -> bool:
+    try:
+        return bool(name) and Path(name).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _check(pair: Pair, drafted: int, draws: int, seed: int, output: Output) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
+from roofcast.cli.speculation_numbers import number_of, numbers, whole_numbers
 
 if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.drafts import Drafter, Shape
-    from roofcast.calculators.rejection import Pair
     from roofcast.calculators.rounds import Acceptance
     from roofcast.cli.session import Lookup
     from roofcast.modelspec.formats import Format
@@ -23,13 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_RATES: Final = (0.6, 0.8, 0.9)
 DEFAULT_LENGTHS: Final = tuple(range(1, 9))
-MOST_LENGTHS: Final = 32
 MOST_RATES: Final = 20
-DEFAULT_TARGET: Final = (0.4, 0.3, 0.15, 0.1, 0.05)
-DEFAULT_DRAFT: Final = (0.2, 0.2, 0.2, 0.2, 0.2)
-DEFAULT_LENGTH: Final = 4  # of the check
-RANGE: Final = r"\s*(?P<first>[0-9]{1,9})\s*(?:-\s*(?P<last>[0-9]{1,9})\s*)?"
-SHOWN: Final = 60  # characters of an argument in a complaint
+MOST_SHOWN: Final = 10**12  # an integer beyond is not written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,86 +162,6 @@ class Asked:
         }
 
 
-def numbers(text: str, option: str) -> list[float]:
-    """A comma-separated list of numbers, shares among them as percentages.
-
-    Raises:
-        UsageError: one of them is none.
-
-    >>> numbers("0.6,80%", "--acceptance")
-    [0.6, 0.8]
-    """
-    return [_number(part, text, option) for part in text.split(",")]
-
-
-def _number(part: str, text: str, option: str) -> float:
-    plain = part.strip()
-    try:
-        value = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or "_" in plain:
-        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-        raise UsageError(f"{option} {shown}: {plain[:20]!r} is no number; write numbers like 0.6,0.8")
-    return value
-
-
-def whole_numbers(text: str) -> tuple[int, ...]:
-    """Draft lengths: a list of numbers and ranges, each once.
-
-    Raises:
-        UsageError: no numbers, or too many.
-
-    >>> whole_numbers("4,1-3")
-    (4, 1, 2, 3)
-    """
-    from roofcast.calculators.speculative import check_drafted
-
-    found: dict[int, None] = {}
-    for part in text.split(","):
-        found_ends = re.fullmatch(RANGE, part)
-        if found_ends is None:
-            raise UsageError(
-                f"--k {text[:SHOWN]}: {part.strip()[:20]!r} is no number of tokens; write them like 4, 1,2,4 or 1-8"
-            )
-        first, last = int(found_ends["first"]), int(found_ends["last"] or found_ends["first"])
-        check_drafted(first)
-        check_drafted(last)
-        if last < first:
-            raise UsageError(f"--k {part.strip()}: the first must not be above the last; write it like 1-8")
-        found |= dict.fromkeys(range(first, last + 1))
-    if len(found) > MOST_LENGTHS:
-        raise UsageError(f"--k has {len(found)} values; at most {MOST_LENGTHS} at once")
-    return tuple(found)
-
-
-def one_length(text: str | None) -> int:
-    """The one draft length of the check.
-
-    Raises:
-        UsageError: there are several, or it cannot be.
-    """
-    found = whole_numbers(text) if text is not None else (DEFAULT_LENGTH,)
-    if len(found) > 1:
-        raise UsageError(f"--k {text}: --check draws rounds of one length")
-    return found[0]
-
-
-def pair_of(target: str | None, draft: str | None) -> Pair:
-    """The two distributions of the check.
-
-    Raises:
-        UsageError: they are none, or one is missing.
-    """
-    from roofcast.calculators.rejection import Pair
-
-    if (target is None) != (draft is None):
-        raise UsageError("--target-probabilities and --draft-probabilities belong together; give both or neither")
-    if target is None or draft is None:
-        return Pair(DEFAULT_TARGET, DEFAULT_DRAFT)
-    return Pair(tuple(numbers(target, "--target-probabilities")), tuple(numbers(draft, "--draft-probabilities")))
-
-
 @dataclass(frozen=True, slots=True)
 class DraftAsked:
     """What drafts, as options give it."""
@@ -265,7 +178,7 @@ class DraftAsked:
         Raises:
             UsageError: naming the options.
         """
-        from roofcast.calculators.drafts import EAGLE, EAGLE3, MODEL
+        from roofcast.calculators.drafts import EAGLE, EAGLE3, MODEL, NGRAM
 
         options.size(self.tp, "--draft-tp")
         method = self.known_method
@@ -283,6 +196,8 @@ class DraftAsked:
             raise UsageError("--method draft_model needs --draft, the model that drafts")
         if self.name is not None and method not in {None, MODEL, EAGLE, EAGLE3}:
             raise UsageError(f"--method {method} follows from the model; leave --draft out")
+        if method == NGRAM and self.weights is not None:
+            raise UsageError("--method ngram has no weights; leave --draft-weights out")
         if self.tp is not None and self.name is None:
             raise UsageError("--draft-tp is of a draft model; name one with --draft")
 
@@ -308,7 +223,7 @@ class DraftAsked:
 
         if self.cost is None:
             return None
-        value = _number(self.cost, self.cost, "--draft-cost")
+        value = number_of(self.cost, self.cost, "--draft-cost")
         check_cost(value)
         return value
 
@@ -329,11 +244,11 @@ class DraftAsked:
         Raises:
             UsageError, ModelError: what is wrong with it.
         """
+        from roofcast.calculators.draft_models import draft_model
         from roofcast.calculators.drafts import (
             EAGLE3,
             MODEL,
             HeadAsked,
-            draft_model,
             drafter_of,
             given_cost,
             usual_method,
@@ -386,7 +301,15 @@ def _load(name: str, lookup: Lookup) -> tuple[Model, int | None]:
     from roofcast.modelspec.source import resolve
 
     checkpoint = resolve(name, offline=lookup.offline)
-    rows = checkpoint.config.get("draft_vocab_size")
-    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-        raise UsageError(f"--draft {name}: draft_vocab_size is {str(rows)[:40]!r}; it must be a number of tokens")
-    return load_model(checkpoint), rows
+    model, rows = (
+        load_model(checkpoint, encoder_tokens=lookup.encoder_tokens),
+        checkpoint.config.get("draft_vocab_size"),
+    )
+    if rows is None:
+        return model, None
+    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= model.spec.vocab:
+        shown = repr(rows)[:40] if not isinstance(rows, int) or rows < MOST_SHOWN else "too large"
+        raise UsageError(
+            f"--draft {name}: draft_vocab_size is {shown}; it must be a number of tokens, at most vocab_size, {model.spec.vocab:,}"
+        )
+    return model, rows

@@ -30,7 +30,9 @@ def torch_or_refusal() -> Any:  # noqa: ANN401 - a module
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import torch
-    except ImportError as error:
+
+            _ = torch.nn.functional.scaled_dot_product_attention
+    except Exception as error:
         raise UnansweredError(
             f"--check needs torch, which cannot be imported here ({error}); pip install torch, or roofcast with its extra [profile]"
         ) from error

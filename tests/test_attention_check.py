@@ -175,5 +175,5 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     """Exit 3, one line that names the extra; the rest of the command works."""
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
 
-    refused(roofcast("attention", "--check"), 3, "torch", "roofcast[profile]")
+    refused(roofcast("attention", "--check"), 3, "torch", "[profile]")
     assert roofcast("attention", "--gpu", "a100-80gb-sxm").code == 0

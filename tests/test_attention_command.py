@@ -292,7 +292,7 @@ BAD: list[tuple[tuple[str, ...], int, tuple[str, ...]]] = [
     (("--check", "--seed", "-1"), 2, ("--seed -1",)),
     (("nosuch-model", "--offline"), 3, ("nosuch-model",)),
     (("llama-3.1-8b", *A100[1:], "--heads", "8"), 2, ("--heads", "MODEL")),
-    (("falcon-mamba-7b", *A100[1:]), 2, ("falcon-mamba-7b", "--heads")),
+    (("falcon-mamba-7b", *A100[1:]), 3, ("falcon-mamba-7b", "--heads")),
     ((*A100[1:], "--batch", ",".join(map(str, range(1, 100))), "--context", ",".join(map(str, range(1, 100)))), 2, ("rows",)),
     ((*A100[1:], "--format", "nosuch"), 2, ("nosuch", "csv")),
     ((*A100[1:], "--out", "x.png"), 2, (".png",)),

@@ -8,13 +8,12 @@ from functools import cache
 import pytest
 
 from roofcast.calculators.deployment import Deployment, Ready, prepare
+from roofcast.calculators.draft_models import check_vocabulary, draft_model
 from roofcast.calculators.drafts import (
     METHODS,
     Drafter,
     HeadAsked,
     Shape,
-    check_vocabulary,
-    draft_model,
     drafter_of,
     given_cost,
 )

@@ -11,7 +11,7 @@ import pytest
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.measured_rounds import CONTEXT, Measured, MeasuredRow, measured_row, summaries
 from roofcast.calculators.rounds_file import read_rounds
-from tests.checkpoints import catalogued
+from tests.checkpoints import LLAMA_3_1_8B, catalogued, folder_of
 from tests.running import refused, result, roofcast
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def test_notes_tell_what_no_field_does(tmp_path: Path) -> None:
         ("[" * 100_000, "no JSON"),
         ([{"model": "m", "gpu": "g"}], "none of its 1 rows"),
         ([{**ROW, "accepted_per_step": 0.5}], "row 1: 0.5 tokens a round"),
-        ([{**ROW, "accepted_per_step": 4}], "of 2 drafted, at most 3"),
+        ([{**ROW, "accepted_per_step": 4}], "4 tokens a round of 2 drafted; with the model's own it is 1 to 3"),
         ([{**ROW, "speedup": "fast"}], "row 1: speedup is 'fast'"),
         ([{**ROW, "speedup": -1}], "0 or more"),
         ([{**ROW, "speedup": True}], "it must be a number"),
@@ -203,6 +203,13 @@ def test_notes_tell_what_no_field_does(tmp_path: Path) -> None:
         ([{**ROW, "model": 7}], "model is '7'; it must be a name"),
         ([{**ROW, "gpu": None}], "names no gpu"),
         ([ROW, {**ROW, "tree": 1}], "row 2: a tree of 1 positions is less than its depth"),
+        ([{**ROW, "gamma": None, "tree": 60}], "a tree of 60 positions needs k"),
+        ([{**ROW, "speedup": 5e-324}], "it must be 0.001 to 1,000"),
+        ([{**ROW, "speedup": 0}], "it must be 0.001 to 1,000"),
+        ([{**ROW, "gamma": None, "accepted_per_step": 1e308}], "1 to 257"),
+        ("model,gpu,k,speedup\nllama-3.1-8b,h100-sxm,4,2,5\n", "row 1 has more cells than the header"),
+        ("model,gpu,k\nllama-3.1-8b,h100-sxm,4\0\n", "it is no text"),
+        ([ROW] * 2001, "at most 2,000"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path: Path, rows: Any, words: str) -> None:
@@ -265,3 +272,29 @@ def test_a_file_of_many_measurements() -> None:
     assert len(known) >= 20
     assert all(row["textbook_optimism"] > 0 and row["roofline_optimism"] > 0 for row in known)
     assert all(row["reason"] for row in rows if row["textbook_optimism"] is None)
+
+
+def test_endless_files_are_not_read_to_their_end() -> None:
+    """A device that never ends is refused."""
+    refused(roofcast("speculate", "--measured", "/dev/zero"), 2, "more than 16 MB")
+    refused(roofcast("speculate", "--log", "/dev/zero"), 2, "no text")
+
+
+def test_models_that_rows_name_are_not_overwritten(tmp_path: Path) -> None:
+    """--out must not replace a config that a row names as its model or draft."""
+    folder = Path(folder_of(tmp_path, LLAMA_3_1_8B))
+    path = written(tmp_path, [{**ROW, "model": str(folder)}])
+    config = folder / "config.json"
+    before = config.read_text()
+
+    refused(roofcast("speculate", "--measured", str(path), "--offline", "--out", str(config)), 2, "--out")
+    assert config.read_text() == before
+
+
+def test_names_of_any_length(tmp_path: Path) -> None:
+    """A name too long for a file is no model; the other rows are answered."""
+    path = written(tmp_path, [{**ROW, "model": "m" * 300}, ROW])
+    rows = result("speculate", "--measured", str(path), "--offline")["measured"]
+
+    assert rows[0]["reason"]
+    assert rows[1]["reason"] is None

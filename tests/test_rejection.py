@@ -16,7 +16,6 @@ from roofcast.calculators.rejection import (
     check_rule,
     chi_square,
     chi_square_tail,
-    draw,
     greedy_round,
     residual,
     speculative_round,
@@ -126,9 +125,26 @@ def test_greedy_rounds() -> None:
     assert greedy_round([5], [4, 0]) == ((4,), 0)
 
 
-def test_rounding_at_the_end_of_a_distribution() -> None:
-    """A draw beyond the sum's last digit is a token that can be."""
-    assert draw((0.5, 0.5, 0.0), Fixed(1.0)) == 1
+def test_an_exact_rule_hardly_ever_fails() -> None:
+    """Also where a token is all but impossible: its one draw is no proof, since it is taken together with another."""
+    pair = Pair((0.49995, 0.49995, 0.0001), (0.49995, 0.49995, 0.0001))
+
+    assert sum(not check_rule(pair, 4, 500, seed).reproduced for seed in range(300)) <= 3
+
+
+def test_work_is_bounded() -> None:
+    """Draws, positions and vocabulary together: seconds, not hours."""
+    wide = Pair((0.0001,) * 10_000, (0.0001,) * 10_000)
+
+    with pytest.raises(UsageError, match="take too long"):
+        check_rule(wide, 256, 1_000_000, 0)
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63, 10**400])
+def test_seeds_that_cannot_be(seed: int) -> None:
+    """A generator's seed is 0 to 2^63 - 1."""
+    with pytest.raises(UsageError, match="seed"):
+        check_rule(Pair(P, Q), 4, 1000, seed)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_mixed_lengths_are_refused(tmp_path: Path) -> None:
     """Means over rounds of two and three tokens are of neither."""
     other = NEW.format(mean="2.30", accepted=65, drafted=100, shares="0.800, 0.500, 0.300")
 
-    with pytest.raises(UsageError, match="2 and 3 positions"):
+    with pytest.raises(UsageError, match="tells 3 positions, earlier ones 2"):
         read_log(log(tmp_path, OLD, other))
 
 
@@ -96,3 +96,32 @@ def test_logs_that_cannot_be_read(tmp_path: Path, name: str) -> None:
 def test_logs_of_servers_that_do_not_speculate(tmp_path: Path) -> None:
     """The line that is looked for is named."""
     refused(roofcast("speculate", "--log", str(log(tmp_path))), 2, "Mean acceptance length")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (NEW.format(mean="2.30", accepted=65, drafted=100, shares="9.900, 9.900"), "a share of 9.9"),
+        (SGLANG.format(mean="0.0"), "0 tokens a round"),
+    ],
+)
+def test_figures_that_cannot_be(tmp_path: Path, line: str, words: str) -> None:
+    """Shares above one, means below one: the line is named."""
+    refused(roofcast("speculate", "--log", str(log(tmp_path, line)), "--k", "3"), 2, "line 2", words)
+
+
+def test_two_engines_in_one_log(tmp_path: Path) -> None:
+    """Means over two servers are of neither."""
+    refused(
+        roofcast("speculate", "--log", str(log(tmp_path, OLD, SGLANG.format(mean="2.5"))), "--k", "3"),
+        2,
+        "line 3",
+        "one server",
+    )
+
+
+def test_figures_of_any_length_are_no_figures(tmp_path: Path) -> None:
+    """Thousands of digits are no count; the line says nothing then."""
+    long = NEW.format(mean="2.30", accepted=1, drafted="9" * 5000, shares="0.800, 0.500")
+
+    assert read_log(log(tmp_path, long, OLD)).lines == 2  # weighted as one round

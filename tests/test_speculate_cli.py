@@ -170,12 +170,39 @@ def test_a_config_as_an_eagle_head(tmp_path: Path) -> None:
     assert (as_model, as_head) == ("draft_model", "eagle")
 
 
-@pytest.mark.parametrize("rows", ["many", 0, True, 1.5])
+@pytest.mark.parametrize("rows", ["many", 0, True, 1.5, 128257, 10**400])
 def test_a_heads_vocabulary_must_be_a_number(tmp_path: Path, rows: Any) -> None:
     """draft_vocab_size is a number of tokens."""
     path = folder_of(tmp_path, LLAMA_3_1_8B | {"num_hidden_layers": 1, "draft_vocab_size": rows})
 
     refused(roofcast(*MODEL, "--draft", str(path)), 2, "draft_vocab_size", "a number of tokens")
+
+
+def test_a_head_with_experts_is_no_eagle_head(tmp_path: Path) -> None:
+    """Its experts would be in no count: refused, naming what a head is."""
+    moe = LLAMA_3_1_8B | {
+        "model_type": "mixtral", "num_hidden_layers": 1, "num_local_experts": 8, "num_experts_per_tok": 2,
+    }  # fmt: skip
+    path = folder_of(tmp_path, moe)
+
+    refused(roofcast(*MODEL, "--draft", str(path), "--method", "eagle"), 2, "dense feed-forward")
+
+
+def test_a_whole_model_as_a_head_is_cut_and_said_to_be() -> None:
+    """Some published heads state their model's layers; the first is taken, and that is assumed."""
+    asked = answer(*MODEL, "--draft", "llama-3.1-8b", "--method", "eagle", "--k", "1", "--batch", "1")
+
+    assert any("32 layers" in line for line in asked["assumptions"])
+
+
+def test_heads_that_do_not_divide_stay_on_one_gpu() -> None:
+    """Qwen2.5 0.5B's 14 heads over 4 GPUs: each group's first has it whole, which is assumed."""
+    asked = answer(
+        "speculate", "qwen2.5-72b", "--gpu", "h100-sxm", "--tp", "4", "--draft", "qwen2.5-0.5b", "--k", "1", "--batch", "1",
+        "--offline",
+    )  # fmt: skip
+
+    assert any("cannot be split over 4 GPUs" in line for line in asked["assumptions"])
 
 
 def test_the_rule_is_checked() -> None:
@@ -273,6 +300,11 @@ def test_questions_that_cannot_be_asked(arguments: tuple[str, ...], code: int, w
         (("--tree", "2", "--k", "4"), 2, ("depth 4",)),
         (("--topk", "4"), 2, ("give --tree",)),
         (("--tree", "60", "--topk", "61", "--k", "5"), 2, ("1 to 60",)),
+        (("--tree", "60", "--topk", "1", "--k", "5"), 2, ("5 at most",)),
+        (("--method", "ngram", "--draft-weights", "fp8"), 2, ("no weights",)),
+        (("--method", "eagle", "--draft", "qwen3-30b-a3b"), 2, ("trained for it",)),
+        (("--draft-tp", "4", "--draft", "llama-3.2-1b"), 2, ("--draft-tp 4", "1 GPUs")),
+        (("--batch", ",".join(map(str, range(1, 201))), "--k", "1-16"), 2, ("rows", "2,000")),
         (("--context", "4k,8k"), 2, ("one number",)),
         (("--context", "0"), 2, ("--context",)),
         (("--batch", "0"), 2, ("--batch",)),
