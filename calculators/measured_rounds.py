@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.answer import remarks
 from roofcast.calculators.deployment import Deployment, prepare
 from roofcast.calculators.draft_models import draft_model
 from roofcast.calculators.drafts import (
@@ -31,6 +32,7 @@ from roofcast.modelspec.sharding import Shards
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.drafts import Drafter
     from roofcast.calculators.rounds import Timed
@@ -225,6 +227,17 @@ class MeasuredSummary:
     """Median. [-]"""
     roofline_optimism: float
     """Median. [-]"""
+
+
+def measured_remarks(measured: Sequence[Measured], rows: Sequence[MeasuredRow]) -> Remarks:
+    """What rows do not state and is taken instead: lengths by method, and contexts."""
+    shapes = dict.fromkeys((row.method, row.shape_from) for row in rows if row.shape_from)
+    lengths = [
+        f"{method}: k and positions are taken as published harnesses have them ({source})" for method, source in shapes
+    ]
+    unstated = sum(one.context is None for one in measured)
+    contexts = [f"{unstated:,} rows state no context: {CONTEXT:,} tokens are taken"] if unstated else []
+    return remarks([*lengths, *contexts])
 
 
 def summaries(rows: Sequence[MeasuredRow]) -> list[MeasuredSummary]:

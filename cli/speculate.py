@@ -127,7 +127,7 @@ def _formulas(asked: Asked, accepting: Accepting, cost: float | None, output: Ou
 
 def _measured(name: str, lookup: Lookup, output: Output) -> None:
     """Measured rounds beside the formulas and the roofline."""
-    from roofcast.calculators.measured_rounds import measured_row
+    from roofcast.calculators.measured_rounds import measured_remarks, measured_row
     from roofcast.calculators.rounds_file import read_rounds
     from roofcast.calculators.speculate import measured_result
     from roofcast.reports.speculate import speculate_document
@@ -145,9 +145,9 @@ def _measured(name: str, lookup: Lookup, output: Output) -> None:
     check_output(output, [name])
     rows, others = read_rounds(Path(name))
     check_output(output, [name, *(one for row in rows for one in (row.model, row.draft) if _is_path(one))])
-    result = measured_result([measured_row(row, find) for row in rows])
+    made = [measured_row(row, find) for row in rows]
     inputs = {"measured": name, "rows": len(rows), "rows_of_something_else": others}
-    present(speculate_document(result, inputs, Remarks()), output)
+    present(speculate_document(measured_result(made), inputs, measured_remarks(rows, made)), output)
 
 
 def _loaded(name: str, lookup: Lookup) -> Model | ModelError:

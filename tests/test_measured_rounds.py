@@ -12,7 +12,7 @@ from roofcast.calculators.errors import UsageError
 from roofcast.calculators.measured_rounds import CONTEXT, Measured, MeasuredRow, measured_row, summaries
 from roofcast.calculators.rounds_file import read_rounds
 from tests.checkpoints import LLAMA_3_1_8B, catalogued, folder_of
-from tests.running import refused, result, roofcast
+from tests.running import answer, refused, result, roofcast
 
 if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
@@ -298,3 +298,13 @@ def test_names_of_any_length(tmp_path: Path) -> None:
 
     assert rows[0]["reason"]
     assert rows[1]["reason"] is None
+
+
+def test_what_rows_leave_out_is_listed(tmp_path: Path) -> None:
+    """Draft lengths by method and contexts are assumptions, which --strict refuses."""
+    path = written(tmp_path, [{**ROW, "gamma": None}, {**ROW, "input_len": 512}])
+    said = answer("speculate", "--measured", str(path), "--offline")["assumptions"]
+
+    assert any(line.startswith("EAGLE: k and positions") and "mc_sim_7b_63" in line for line in said)
+    assert "1 rows state no context: 1,024 tokens are taken" in said
+    refused(roofcast("speculate", "--measured", str(path), "--offline", "--strict"), 3, "mc_sim_7b_63")
