@@ -262,6 +262,17 @@ def test_drafting_by_hand() -> None:
     assert row.max_sequences == (VISIBLE - WEIGHTS - head) // (131072 * CONTEXT + layer_cache)
 
 
+def test_drafted_tokens_take_room_too() -> None:
+    """At 64 tokens of context eight drafted ones are an eighth more: so many fewer sequences, each at its best length."""
+    asked = Base(base().ready, 16, 64, 64)
+    row = next(row for row in rows(asked).values() if row.change.endswith("tokens drafted, 80% accepted"))
+    drafted = int(row.change.split()[0])
+    head, each = 2 * 424_689_664, 131072 + 2 * 8 * 128 * 2
+
+    assert row.max_sequences == (VISIBLE - WEIGHTS - head) // (each * (64 + drafted))
+    assert (row.max_tokens_per_second or 0) >= (row.tokens_per_second or 0)
+
+
 def test_drafting_says_where_it_pays() -> None:
     """The head that was taken, and the acceptance from which on it gains."""
     says = of_llama()["4 tokens drafted, 60% accepted"].says

@@ -200,6 +200,26 @@ def test_the_drafts_cache_and_weights_take_memory() -> None:
     assert "the draft 0.5 GB" in with_head.reason
 
 
+def test_the_drafts_cache_counts_by_itself() -> None:
+    """As many sequences as fit beside the head's weights, less what a layer's 4,096 B a token take of each."""
+    question = asked(llama(), "eagle")
+    room = llama().capacity - llama().weight_bytes - question.drafter.bytes
+    alone, both = (int(room // (1028 * token)) for token in (TOKEN, TOKEN + 2 * 8 * 128 * 2))
+
+    assert both < alone
+    assert timed_round(question, Shape(4), both).cost is not None
+    assert timed_round(question, Shape(4), both + 1).cost is None
+
+
+def test_prediction_layers_in_the_files_count_once() -> None:
+    """DeepSeek-V3's 684.5 billion hold its module: drafting adds no weights, an EAGLE head its own."""
+    mtp, eagle = (asked(deepseek(), method).drafter for method in ("mtp", "eagle"))
+
+    assert mtp.weights(Shape(4)) == 0 < mtp.bytes
+    assert eagle.weights(Shape(4)) == eagle.bytes > 0
+    assert asked(llama(), "medusa").drafter.weights(Shape(4)) == 4 * asked(llama(), "medusa").drafter.bytes
+
+
 def test_what_does_not_fit_has_no_times() -> None:
     """No time, no speed-up, no best length, and the reason in the row."""
     result, _ = speculate_result(asked(llama(), "eagle3"), [Acceptance(0.8)], [100_000])
