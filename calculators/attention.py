@@ -19,6 +19,7 @@ from roofcast.calculators.attention_rows import (
     io_row,
     memory_row,
 )
+from roofcast.calculators.deployment import offered_memory
 from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.flash_generations import PUBLISHED, GenerationRow, Published, block_memory, generation_rows
 from roofcast.calculators.roofline import roofs_of
@@ -363,13 +364,14 @@ def _of_device(accelerator: Accelerator, asked: AskedAttention) -> Remarks:
 
 def _beyond(accelerator: Accelerator, asked: AskedAttention) -> Iterator[str]:
     """What PyTorch's math backend needs at once beyond a device's memory: the first batch and context of each kind."""
+    offered, _ = offered_memory(accelerator)
     for kind in asked.prompted:
         for batch, tokens in asked.points:
             peak = math_peak_bytes(batch, kind.prefill.query_heads, tokens)
-            if peak > accelerator.memory:
+            if peak > offered:
                 yield (
-                    f"{accelerator.id}: the math backend's {peak / 1e9:,.0f} GB at {batch:,} x {tokens:,} tokens ({kind.name}) "
-                    f"do not fit its {accelerator.memory / 1e9:,.0f} GB"
+                    f"{accelerator.id}: the math backend's {peak / 1e9:,.1f} GB at {batch:,} x {tokens:,} tokens ({kind.name}) "
+                    f"do not fit the {offered / 1e9:,.1f} GB that it offers"
                 )
                 break
 

@@ -61,7 +61,7 @@ class Shape:
 
     @property
     def positions(self) -> int:
-        """Positions that the target verifies beside its own: k of a chain, so k + 1 in all; every node of a tree. [token]"""
+        """Positions drafted, which are verified with the one before them: k + 1 of a chain, N + 1 of a tree of N. [token]"""
         return self.drafted if self.tree is None else self.tree
 
     @property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_TREE: Final = 4096  # positions
 LONGEST: Final = 32  # draft length up to which the textbook's best is looked for
-LONGEST_TIMED: Final = 16  # draft length up to which the roofline's best is looked for
+LONGEST_TIMED: Final = 32  # draft length up to which the roofline's best is looked for
 
 
 @dataclass(frozen=True, slots=True)

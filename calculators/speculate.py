@@ -91,7 +91,7 @@ class RoundRow:
     break_even_acceptance: float | None
     """Acceptance above which k drafted tokens pay; null where none does. [-]"""
     best: bool
-    """Whether it is the length of the largest speed-up, of those shown."""
+    """Whether it is the length of the largest speed-up of those shown, and above 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class BestRow:
     acceptance: float | None
     """As of the rounds. [-]"""
     drafted: int
-    """k of the largest speed-up, up to 16 (of a tree, of those asked); 0 where plain decode is quicker. [token]"""
+    """k of the largest speed-up, up to 32 (of a tree, of those asked); 0 where plain decode is quicker. [token]"""
     speedup: float | None
     """Of that; 1 of plain decode, null of what does not fit. [-]"""
     textbook_drafted: int
@@ -205,7 +205,8 @@ def round_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Iter
         for one in accepted:
             made = [_row(each, one, cost) for each in timed]
             best = max(made, key=lambda row: row.speedup or 0.0)
-            rows += [replace(row, best=row is best and bool(row.speedup)) for row in made]
+            gains = best.speedup is not None and best.speedup > 1
+            rows += [replace(row, best=row is best and gains) for row in made]
     return rows
 
 
@@ -242,7 +243,7 @@ def _row(timed: Timed, one: Acceptance, cost: float) -> RoundRow:
 def best_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Iterable[int]) -> list[BestRow]:
     """The best length at every batch and acceptance: argmax over k of E(k) / ((T_draft + T_verify) / T_decode). [token]
 
-    Up to 16 tokens, or of a tree among those asked. Where no length is above 1 plain decode is the best, k = 0.
+    Up to 32 tokens, or of a tree among those asked. Where no length is above 1 plain decode is the best, k = 0.
     """
     cost, rows = textbook_cost_ratio(asked), []
     for batch in batches:

@@ -74,7 +74,8 @@ class Asked:
         asked = self._asked()
         if self.tokens is not None and len(asked) != 1:
             raise UsageError(
-                f"--tokens-per-round needs --k, the one number of tokens that its rounds drafted, not {self.lengths}"
+                "--tokens-per-round needs --k, the one number of tokens that its rounds drafted"
+                + (f", not {self.lengths}" if self.lengths else "")
             )
         shapes_of(asked or DEFAULT_LENGTHS, self.tree, self.topk)
 

@@ -57,6 +57,9 @@ DECODE_NOTES: Final = (
     ),
     "how kernels launch by their sources' rules, not whether an engine takes them",
 )
+GENERATIONS_NOTE: Final = (
+    "generations are those that the GPU can run, in 16 bits and heads up to 256 (the first up to 128)"
+)
 PUBLISHED_NOTE: Final = "published fractions are maxima of long sequences; what to expect elsewhere is not in them"
 
 
@@ -349,6 +352,7 @@ def _notes(result: AttentionResult) -> Remarks:
         notes=[
             *(IO_NOTES if result.io else ()),
             MEMORY_NOTE if result.memory else None,
+            GENERATIONS_NOTE if result.generations else None,
             PUBLISHED_NOTE if result.gpus and _of_devices(result) else None,
             *(DECODE_NOTES if result.decode else ()),
             UNKNOWN_NOTE if _unknown(result) else None,

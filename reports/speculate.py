@@ -25,7 +25,8 @@ MEANT: Final = (
 )
 STARRED: Final = "* is the best of its batch, of the lengths shown"
 LESS: Final = "measured rounds cost more than bounds: tens of per cent in what was published; --measured holds your own against them"
-LONGEST_BOOK, LONGEST_TIMED = 32, 16  # tokens up to which the best is looked for
+LONGEST_REASON: Final = 150  # characters
+LONGEST: Final = 32  # tokens up to which the best is looked for
 INDEPENDENT: Final = "every drafted token is taken to be accepted with the same chance; where later ones are less often, long drafts yield less"
 
 
@@ -82,7 +83,9 @@ def _formula_notes(result: SpeculateResult) -> tuple[str, ...]:
 def _implied(result: SpeculateResult) -> list[str]:
     if result.measured_acceptance is None:
         return []
-    return [f"the measured tokens a round imply an acceptance of {result.measured_acceptance:.3f}"]
+    own = any(row.acceptance is None for row in result.formulas)
+    what = "; below each position has its own share" if own else ""
+    return [f"the measured tokens a round imply an acceptance of {result.measured_acceptance:.3f}{what}"]
 
 
 def _lines(result: SpeculateResult, inputs: Mapping[str, Any]) -> list[str]:
@@ -119,7 +122,7 @@ def _best_table(result: SpeculateResult) -> Table:
             ratio(row.speedup),
             millis(row.tpot_seconds),
             figures(row.tokens_per_second),
-            _most(row.textbook_drafted, LONGEST_BOOK),
+            _most(row.textbook_drafted) if row.textbook_drafted else "none",
             ratio(row.textbook_speedup),
             _pays_above(row),
         )
@@ -131,12 +134,12 @@ def _best_table(result: SpeculateResult) -> Table:
 def _best_length(row: BestRow) -> str:
     if row.speedup is None:
         return NOTHING
-    return _most(row.drafted, LONGEST_TIMED) if row.drafted else "none"
+    return _most(row.drafted) if row.drafted else "none"
 
 
-def _most(drafted: int, longest: int) -> str:
+def _most(drafted: int) -> str:
     """A length, and where it is the longest that was looked at, that it may be more."""
-    return f"{drafted} or more" if drafted == longest else count(drafted)
+    return f"{drafted} or more" if drafted == LONGEST else count(drafted)
 
 
 def _pays_above(row: BestRow) -> str:
@@ -267,7 +270,7 @@ def _measured_tables(result: SpeculateResult) -> list[Table]:
         tables.append(table(head, cells, title="medians"))
     reasons = list(_reasons(result.measured))
     if reasons:
-        tables.append(table(("how many", "why a part is missing"), reasons, title="not held against both", left=(1,)))
+        tables.append(table(("how many", "first", "why a part is missing"), reasons, title="not whole", left=(1, 2)))
     return tables
 
 
@@ -297,13 +300,20 @@ def _percent(share: float | None) -> str:
     return NOTHING if share is None else f"{share:+.0%}"
 
 
-def _reasons(rows: Iterable[MeasuredRow]) -> Iterable[tuple[str, str]]:
-    """Every reason once, with how many rows have it."""
-    told: dict[str, int] = {}
+def _reasons(rows: Iterable[MeasuredRow]) -> Iterable[tuple[str, str, str]]:
+    """Every reason once, with how many rows have it, and the first of them."""
+    told: dict[str, list[str]] = {}
     for row in rows:
         if row.reason:
-            told[row.reason] = told.get(row.reason, 0) + 1
-    return ((count(n), reason if len(reason) <= 150 else f"{reason[:147]}...") for reason, n in told.items())  # noqa: PLR2004
+            told.setdefault(row.reason, []).append(row.source)
+    return (
+        (
+            count(len(sources)),
+            sources[0],
+            reason if len(reason) <= LONGEST_REASON else f"{reason[: LONGEST_REASON - 3]}...",
+        )
+        for reason, sources in told.items()
+    )
 
 
 def _rule_lines(rule: RuleCheck) -> list[str]:
