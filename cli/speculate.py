@@ -104,13 +104,7 @@ def speculate(
     drafter = drafting.drafter(made.ready, lookup)
     question = Speculation(made.ready, drafter, tokens, asked.shapes(accepting))
     result, said = speculate_result(question, accepting.accepted, batches, accepting.implied)
-    inputs = {
-        **made.inputs,
-        **drafting.inputs,
-        **asked.inputs(accepting),
-        "batches": batches,
-        "context": tokens,
-    }
+    inputs = made.inputs | drafting.inputs | asked.inputs(accepting) | {"batches": batches, "context": tokens}
     present(speculate_document(result, inputs, said + made.remarks + accepting.remarks), output)
 
 
