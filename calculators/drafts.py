@@ -190,11 +190,24 @@ def method_of(name: str) -> str:
     >>> method_of("EAGLE-3"), method_of("n-gram"), method_of("deepseek_mtp")
     ('eagle3', 'ngram', 'mtp')
     """
-    plain = re.sub(r"[\s_-]", "", name.lower())
-    known = {re.sub("_", "", one): one for one in (MODEL, *METHODS)} | dict(ALIASES)
-    if plain not in known:
-        raise UsageError(f"--method {name}: known: {', '.join((MODEL, *METHODS))}")
-    return known[plain]
+    known = {plain_name(one): one for one in (MODEL, *METHODS)} | dict(ALIASES)
+    found = known.get(plain_name(name))
+    if found is None:
+        raise _unknown_method(name)
+    return found
+
+
+def plain_name(method: str) -> str:
+    """A method's name without case, blanks and strokes, which people set as they like.
+
+    >>> plain_name("EAGLE-3"), plain_name("draft_model")
+    ('eagle3', 'draftmodel')
+    """
+    return re.sub(r"[\s_-]", "", method.lower())
+
+
+def _unknown_method(name: str) -> UsageError:
+    return UsageError(f"--method {name}: known: {', '.join((MODEL, *METHODS))}")
 
 
 def drafter_of(method: str, target: Ready, asked: HeadAsked) -> Drafter:
@@ -205,7 +218,7 @@ def drafter_of(method: str, target: Ready, asked: HeadAsked) -> Drafter:
         UnknownArchitectureError: a target without multi-token prediction.
     """
     if method not in METHODS:
-        raise UsageError(f"--method {method}: known: {', '.join((MODEL, *METHODS))}")
+        raise _unknown_method(method)
     return METHODS[method](target, asked)
 
 

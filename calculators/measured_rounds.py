@@ -20,6 +20,7 @@ from roofcast.calculators.drafts import (
     HeadAsked,
     Shape,
     drafter_of,
+    plain_name,
 )
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.rounds import Speculation, textbook_cost_ratio, timed_round
@@ -243,14 +244,11 @@ def measured_remarks(measured: Sequence[Measured], rows: Sequence[MeasuredRow]) 
 def summaries(rows: Sequence[MeasuredRow]) -> list[MeasuredSummary]:
     """Medians by method, and of all."""
     whole = [row for row in rows if row.textbook_optimism is not None and row.roofline_optimism is not None]
-    spelt = {_plain(row.method): row.method for row in reversed(whole)}
-    groups = [(name, [row for row in whole if _plain(row.method) == plain]) for plain, name in reversed(spelt.items())]
+    spelt = {plain_name(row.method): row.method for row in reversed(whole)}
+    groups = [
+        (name, [row for row in whole if plain_name(row.method) == plain]) for plain, name in reversed(spelt.items())
+    ]
     return [_summary(name, some) for name, some in [*groups, ("all", whole)] if some]
-
-
-def _plain(method: str) -> str:
-    """A method's name without case, blanks and strokes, which people set as they like."""
-    return re.sub(r"[\s_-]", "", method.lower())
 
 
 def _summary(method: str, rows: Iterable[MeasuredRow]) -> MeasuredSummary:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.phases import Point
 
 MOST_TREE: Final = 4096  # positions
-LONGEST: Final = 32  # draft length up to which the textbook's best is looked for
-LONGEST_TIMED: Final = 32  # draft length up to which the roofline's best is looked for
+LONGEST: Final = 32  # draft length up to which the best is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Speculation:
     drafter: Drafter
     context: int
     shapes: tuple[Shape, ...]
-    longest: int = LONGEST_TIMED
+    longest: int = LONGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +135,12 @@ def timed_round(asked: Speculation, shape: Shape, batch: int) -> Timed:
 
     Source: Leviathan et al. 2023, arXiv:2211.17192, section 3; of experts, arXiv:2505.19645, section 3.
     """
-    decode = _point(asked, batch, 0)
+    return _timed(asked, shape, _point(asked, batch, 0))
+
+
+def _timed(asked: Speculation, shape: Shape, decode: Point) -> Timed:
+    """A round beside its decode step, which is the same whatever is drafted."""
+    batch = decode.asked.batch
     verify = _point(asked, batch, shape.positions)
     reason = _shortage(asked, shape, batch)
     plain = decode.work.bound * decode.passes
@@ -171,7 +175,8 @@ def timed_lengths(asked: Speculation, batch: int) -> list[Timed]:
     """Rounds of every length up to the longest; of trees those asked, whose size does not follow from their depth."""
     chain = all(shape.tree is None for shape in asked.shapes)
     shapes = tuple(map(Shape, range(1, asked.longest + 1))) if chain else asked.shapes
-    return [timed_round(asked, shape, batch) for shape in shapes]
+    decode = _point(asked, batch, 0)
+    return [_timed(asked, shape, decode) for shape in shapes]
 
 
 def best_round(timed: Iterable[Timed], accepted: Acceptance) -> tuple[int, float] | None:

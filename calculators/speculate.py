@@ -11,7 +11,7 @@ from roofcast.calculators.estimate import Layout, Weights, layout_of, ready_rema
 from roofcast.calculators.measured_rounds import MeasuredRow, MeasuredSummary, summaries
 from roofcast.calculators.rejection import RuleCheck  # noqa: TC001 - schemas read the types
 from roofcast.calculators.rounds import (
-    LONGEST_TIMED,
+    LONGEST,
     best_round,
     least_acceptance,
     textbook_best,
@@ -197,17 +197,20 @@ def formula_rows(accepted: Iterable[Acceptance], drafted: Sequence[int], cost: f
     return rows
 
 
-def round_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Iterable[int]) -> list[RoundRow]:
-    """A row for every batch, acceptance and length, the best length of each batch and acceptance marked."""
-    cost, rows = textbook_cost_ratio(asked), []
-    for batch in batches:
-        timed = [timed_round(asked, shape, batch) for shape in asked.shapes]
-        for one in accepted:
-            made = [_row(each, one, cost) for each in timed]
-            best = max(made, key=lambda row: row.speedup or 0.0)
-            gains = best.speedup is not None and best.speedup > 1
-            rows += [replace(row, best=row is best and gains) for row in made]
-    return rows
+def _batch_rows(
+    asked: Speculation, accepted: Sequence[Acceptance], batch: int, cost: float
+) -> tuple[list[RoundRow], list[BestRow]]:
+    """A batch's rows, of every acceptance and length with the best marked, and its best length at each acceptance."""
+    looked = timed_lengths(asked, batch)
+    at_hand = {each.shape: each for each in looked}
+    shown = [at_hand.get(shape) or timed_round(asked, shape, batch) for shape in asked.shapes]
+    rounds: list[RoundRow] = []
+    for one in accepted:
+        made = [_row(each, one, cost) for each in shown]
+        best = max(made, key=lambda row: row.speedup or 0.0)
+        gains = best.speedup is not None and best.speedup > 1
+        rounds += [replace(row, best=row is best and gains) for row in made]
+    return rounds, [_best(looked, one, cost) for one in accepted]
 
 
 def _row(timed: Timed, one: Acceptance, cost: float) -> RoundRow:
@@ -238,18 +241,6 @@ def _row(timed: Timed, one: Acceptance, cost: float) -> RoundRow:
         break_even_acceptance=None if total is None else break_even_acceptance(total, k),
         best=False,
     )
-
-
-def best_rows(asked: Speculation, accepted: Sequence[Acceptance], batches: Iterable[int]) -> list[BestRow]:
-    """The best length at every batch and acceptance: argmax over k of E(k) / ((T_draft + T_verify) / T_decode). [token]
-
-    Up to 32 tokens, or of a tree among those asked. Where no length is above 1 plain decode is the best, k = 0.
-    """
-    cost, rows = textbook_cost_ratio(asked), []
-    for batch in batches:
-        timed = timed_lengths(asked, batch)
-        rows += [_best(timed, one, cost) for one in accepted]
-    return rows
 
 
 def _best(timed: Sequence[Timed], one: Acceptance, cost: float) -> BestRow:
@@ -316,6 +307,7 @@ def speculate_result(
         MalformedModelError: a batch or context that cannot be.
     """
     ready, draft = asked.target, draft_of(asked)
+    parts = [_batch_rows(asked, accepted, batch, draft.cost_ratio) for batch in batches]
     result = replace(
         EMPTY,
         model=ready.model.name,
@@ -325,10 +317,10 @@ def speculate_result(
         context=asked.context,
         draft=draft,
         formulas=formula_rows(accepted, [shape.drafted for shape in asked.shapes], draft.cost_ratio),
-        rounds=round_rows(asked, accepted, batches),
-        best=best_rows(asked, accepted, batches),
+        rounds=[row for rounds, _ in parts for row in rounds],
+        best=[row for _, best in parts for row in best],
         measured_acceptance=implied,
     )
     said = remarks(asked.drafter.assumptions, notes=[*asked.drafter.notes, _rolled_back(ready)])
-    said += continued(accepted, max(LONGEST_TIMED, *(shape.drafted for shape in asked.shapes)))
+    said += continued(accepted, max(LONGEST, *(shape.drafted for shape in asked.shapes)))
     return result, ready_remarks(ready, [asked.context]) + said

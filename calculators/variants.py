@@ -17,9 +17,11 @@ from roofcast.modelspec.requested import find_requested
 from roofcast.modelspec.state import CACHE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from roofcast.calculators.deployment import Deployment, Ready
+    from roofcast.calculators.drafts import Drafter
+    from roofcast.calculators.rounds import Timed
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.spec import ModelSpec
@@ -248,21 +250,18 @@ def of_speculation(base: Base) -> Iterator[Change]:
     except ModelError:  # no head is known for its widths
         return
     asked = Speculation(ready, drafter, base.context, (Shape(1),))
+    timed = timed_lengths(asked, base.batch)
     for rate in ACCEPTANCES:
-        best = best_round(timed_lengths(asked, base.batch), Acceptance(rate))
+        best = best_round(timed, Acceptance(rate))
+        longest = max(1, best[0]) if best else 1  # larger batches want no longer drafts, and their tokens must fit
         yield Change(
             "speculation",
             f"{_drafted(best)}, {rate:.0%} accepted",
-            _drafting(base, asked),
-            _speculation_says(asked, base.batch),
-            speedup=partial(_speed, _up_to(asked, best), rate),
-            held=max(1, best[0] if best else 0),
+            _drafting(base, drafter),
+            _speculation_says(drafter, timed),
+            speedup=partial(_speed, replace(asked, longest=longest), rate),
+            held=longest,
         )
-
-
-def _up_to(asked: Speculation, best: tuple[int, float] | None) -> Speculation:
-    """The same with no longer drafts than the row's: larger batches want no longer ones, and their tokens must fit."""
-    return replace(asked, longest=max(1, best[0] if best else 0))
 
 
 def _drafted(best: tuple[int, float] | None) -> str:
@@ -277,21 +276,19 @@ def _speed(asked: Speculation, rate: float, batch: int) -> float:
     return best[1] if best else 1.0
 
 
-def _drafting(base: Base, asked: Speculation) -> Callable[[], Ready]:
+def _drafting(base: Base, drafter: Drafter) -> Callable[[], Ready]:
     """The deployment with the draft's weights and cache beside the model's."""
-    drafter, ready = asked.drafter, base.ready
+    ready = base.ready
     kept = drafter.kept.kept if drafter.kept else ()
     return lambda: replace(
         ready, weight_bytes=ready.weight_bytes + drafter.weights(Shape(1)), kept=(*ready.kept, *kept)
     )
 
 
-def _speculation_says(asked: Speculation, batch: int) -> str:
-    timed = timed_lengths(asked, batch)
+def _speculation_says(drafter: Drafter, timed: Sequence[Timed]) -> str:
     even = least_acceptance(timed)
     pays = "it never pays at this batch" if even is None else f"some length pays above an acceptance of {even:.2f}"
     pays = pays if any(one.cost is not None for one in timed) else "it does not fit"
-    drafter = asked.drafter
     taken = f" ({'; '.join(drafter.assumptions)})" if drafter.assumptions else ""
     return (
         f"{drafter.name} drafts{taken}, one step verifies; as many sequences as fit draft the length that is best for them; "

@@ -9,9 +9,9 @@ import typer
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
-from roofcast.cli.deploy import MOST_ROWS, MOST_VALUES
+from roofcast.cli.deploy import few_rows, few_values
 from roofcast.cli.errors import GateError
-from roofcast.cli.machine import find_machine
+from roofcast.cli.machine import find_machines
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
 from roofcast.hwdb.units import UnitError, parse_quantity
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_HEADS: Final = 32
 DEFAULT_WIDTH: Final = 128
 DEFAULT_CONTEXTS: Final = (1024, 16384, 131072)  # tokens
-MOST_GPUS: Final = 20
 MOST_HEADS: Final = 1 << 16
 LEAST_MEMORY, MOST_MEMORY = 1, 1 << 40  # [B]
 MOST_SEED: Final = (1 << 63) - 1
@@ -91,13 +90,13 @@ class Sizes:
 
     def batches(self) -> list[int]:
         """Sequences at once."""
-        return _few(options.batch_list(self.batch) or [1], "--batch")
+        return list(dict.fromkeys(few_values(options.batch_list(self.batch) or [1], "--batch")))
 
     def contexts(self, most: int | None) -> list[int]:
         """Tokens: those asked, else 1k, 16k and 128k as far as a model goes."""
         asked = options.token_list(self.context)
         if asked:
-            return _few(asked, "--context")
+            return list(dict.fromkeys(few_values(asked, "--context")))
         return [n for n in DEFAULT_CONTEXTS if most is None or n <= most] or [most or DEFAULT_CONTEXTS[0]]
 
     def memory(self) -> float | None:
@@ -215,7 +214,8 @@ def _planned(
         shared_memory=sizes.memory(),
         model=None if model is None else loaded.name,
     )
-    _check_rows(asked)
+    rows = max(len(asked.accelerators), 1) * len(asked.kinds) * len(asked.points)
+    few_rows(rows, "--gpu, --batch and --context")
     result, said = attention_result(asked)
     names = remarks(warnings=[m.doubt for m in matches], notes=[m.alias_note for m in matches])
     return result, _inputs(model, asked, lookup), names + of_model + said
@@ -247,10 +247,7 @@ def _machines(text: str | None) -> list[Match]:
         from roofcast.hwdb.lookup import find_accelerator
 
         return [find_accelerator(one.name, one.memory_bytes) for one in local_accelerators()[:1]]
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    if not all(names) or len(names) > MOST_GPUS:
-        raise UsageError(f"--gpu: it must list 1 to {MOST_GPUS} names, separated by commas; `roofcast gpus` lists them")
-    return [find_machine(name) for name in names]
+    return find_machines(text, "--gpu")
 
 
 def _refuse_heads(sizes: Sizes) -> None:
@@ -258,20 +255,6 @@ def _refuse_heads(sizes: Sizes) -> None:
     for option, value in (("--heads", sizes.heads), ("--kv-heads", sizes.kv_heads), ("--head-dim", sizes.head_dim)):
         if value is not None:
             raise UsageError(f"{option} is of attention without a MODEL, which has its own; leave one of them out")
-
-
-def _check_rows(asked: AskedAttention) -> None:
-    rows = max(len(asked.accelerators), 1) * len(asked.kinds) * len(asked.points)
-    if rows > MOST_ROWS:
-        raise UsageError(f"--gpu, --batch and --context make {rows:,} rows; at most {MOST_ROWS:,} at once")
-
-
-def _few(values: list[int], option: str) -> list[int]:
-    if max(values) > options.MOST:
-        raise UsageError(f"{option} {max(values):,}: it must be at most {options.MOST:,}")
-    if len(values) > MOST_VALUES:
-        raise UsageError(f"{option} has {len(values):,} values; at most {MOST_VALUES} at once")
-    return list(dict.fromkeys(values))
 
 
 def _seed(seed: int | None, *, check: bool) -> int:

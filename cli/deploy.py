@@ -88,7 +88,7 @@ class Points:
             UsageError: several hundred of them.
         """
         asked = options.batch_list(self.batch) or list(DEFAULT_BATCHES)
-        return _few(list(dict.fromkeys(asked)), "--batch")
+        return few_values(list(dict.fromkeys(asked)), "--batch")
 
     def contexts(self, phase: str, model: Model) -> list[int]:
         """Contexts of a phase: in prefill --prompt counts before --context, elsewhere after it."""
@@ -99,7 +99,7 @@ class Points:
         for text, option in pair if phase == PREFILL else reversed(pair):
             asked = options.token_list(text, option)
             if asked:
-                return _few(list(dict.fromkeys(asked)), option)
+                return few_values(list(dict.fromkeys(asked)), option)
         return list(contexts_of(model, None))
 
     def asked(self, phases: tuple[str, ...], model: Model) -> list[Asked]:
@@ -115,8 +115,7 @@ class Points:
             for phase in phases
             for asked in asked_of((phase,), self.batches(), self.contexts(phase, model), budget=self.tokens, cached=hit)
         ]
-        if len(made) > MOST_ROWS:
-            raise UsageError(f"--batch and --context make {len(made):,} rows; at most {MOST_ROWS:,} at once")
+        few_rows(len(made), "--batch and --context")
         return [replace(asked, prompt=beside) if asked.phase == MIXED else asked for asked in made]
 
     @property
@@ -156,12 +155,27 @@ class Points:
         return {"prefix_hit": options.share(self.hit, "--prefix-hit")}
 
 
-def _few(values: list[int], option: str) -> list[int]:
+def few_values(values: list[int], option: str) -> list[int]:
+    """Refuses a number beyond any there is, and more of them than anyone reads.
+
+    Raises:
+        UsageError: naming the option.
+    """
     if max(values) > options.MOST:
         raise UsageError(f"{option} {max(values):,}: it must be at most {options.MOST:,}")
     if len(values) > MOST_VALUES:
         raise UsageError(f"{option} has {len(values):,} values; at most {MOST_VALUES} at once")
     return values
+
+
+def few_rows(rows: int, options_: str) -> None:
+    """Refuses more rows than anyone reads.
+
+    Raises:
+        UsageError: naming the options that multiply to them.
+    """
+    if rows > MOST_ROWS:
+        raise UsageError(f"{options_} make {rows:,} rows; at most {MOST_ROWS:,} at once")
 
 
 def deploy(model: str, lookup: Lookup, machine: Machine, weights: str | None, kv: str | None) -> Asking:

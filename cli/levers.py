@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.deploy import Machine, deploy, one
-from roofcast.cli.machine import find_machine, machine_remarks
+from roofcast.cli.machine import find_machines, machine_remarks
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, present
 
-if TYPE_CHECKING:
-    from roofcast.hwdb.lookup import Match
-
-DEFAULT_OTHERS = ("h100-sxm", "h200-sxm", "b200")
+DEFAULT_OTHERS = "h100-sxm,h200-sxm,b200"
 DEFAULT_CONTEXT = 4096  # tokens
 DEFAULT_BATCH = 16
-MOST_OTHERS = 20
 
 
 def levers(
@@ -57,7 +50,7 @@ def levers(
     check_output(output, [model or ""])
     sequences, tokens = one(batch, "--batch", DEFAULT_BATCH), one(context, "--context", DEFAULT_CONTEXT)
     asked = one(prompt, "--prompt", tokens)
-    matches = _others(other_gpus)
+    matches = find_machines(other_gpus if other_gpus is not None else DEFAULT_OTHERS, "--other-gpus")
     others = list({match.accelerator.id: match.accelerator for match in matches}.values())
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
     made = deploy(model or "", lookup, Machine(gpu, gpus, tp, pp, ep, dp, network, engine), weights, kv)
@@ -73,17 +66,3 @@ def levers(
     }
     compared = (machine_remarks(match) for match in matches if match.accelerator.id != own)
     present(levers_document(result, inputs, sum(compared, said + made.remarks)), output)
-
-
-def _others(text: str | None) -> list[Match]:
-    """The accelerators to compare with, each name once.
-
-    Raises:
-        UsageError: no name, or more than anyone compares.
-    """
-    names = list(dict.fromkeys(name.strip() for name in text.split(","))) if text is not None else list(DEFAULT_OTHERS)
-    if not all(names) or len(names) > MOST_OTHERS:
-        raise UsageError(
-            f"--other-gpus: it must list 1 to {MOST_OTHERS} names, separated by commas; `roofcast gpus` lists them"
-        )
-    return [find_machine(name) for name in names]

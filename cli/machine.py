@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from roofcast.hwdb.lookup import Match
 
 
+MOST_MACHINES = 20  # of one option
+
+
 def find_machine(name: str | None) -> Match:
     """The accelerator named, or this machine's.
 
@@ -28,6 +31,21 @@ def find_machine(name: str | None) -> Match:
     if not devices:
         raise UsageError("--gpu is missing and this machine has no accelerator; `roofcast gpus` lists the names")
     return find_accelerator(devices[0].name, devices[0].memory_bytes)
+
+
+def find_machines(text: str, option: str) -> list[Match]:
+    """The accelerators of a list, each name once.
+
+    Raises:
+        UnknownAcceleratorError: nothing goes by one of the names.
+        UsageError: no name, or more than anyone compares.
+    """
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(names) or len(names) > MOST_MACHINES:
+        raise UsageError(
+            f"{option}: it must list 1 to {MOST_MACHINES} names, separated by commas; `roofcast gpus` lists them"
+        )
+    return [find_machine(name) for name in names]
 
 
 def machine_remarks(match: Match) -> Remarks:

@@ -9,11 +9,11 @@ import typer
 
 from roofcast.calculators.answer import Remarks
 from roofcast.cli import options, speculation
-from roofcast.cli.deploy import Machine, Points, deploy, one
+from roofcast.cli.deploy import Machine, Points, deploy, few_rows, one
 from roofcast.cli.errors import GateError
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, load, present
 from roofcast.cli.speculation_asked import Asked, DraftAsked
-from roofcast.cli.speculation_numbers import few_rows, one_length, pair_of
+from roofcast.cli.speculation_numbers import one_length, pair_of
 from roofcast.modelspec.errors import ModelError
 
 if TYPE_CHECKING:
@@ -99,10 +99,11 @@ def speculate(
         return
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
     batches = points.batches()
-    few_rows(len(batches) * len(accepting.accepted) * len(asked.shapes(accepting)))
+    shapes = asked.shapes(accepting)
+    few_rows(len(batches) * len(accepting.accepted) * len(shapes), "--batch, --acceptance and --k")
     made = deploy(model, lookup, Machine(gpu, gpus, tp, 1, ep, dp, network, engine), weights, kv)
     drafter = drafting.drafter(made.ready, lookup)
-    question = Speculation(made.ready, drafter, tokens, asked.shapes(accepting))
+    question = Speculation(made.ready, drafter, tokens, shapes)
     result, said = speculate_result(question, accepting.accepted, batches, accepting.implied)
     inputs = made.inputs | drafting.inputs | asked.inputs(accepting) | {"batches": batches, "context": tokens}
     present(speculate_document(result, inputs, said + made.remarks + accepting.remarks), output)

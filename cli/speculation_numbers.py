@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
-from roofcast.cli.deploy import MOST_ROWS
 
 if TYPE_CHECKING:
     from roofcast.calculators.rejection import Pair
@@ -88,16 +87,6 @@ def one_length(text: str | None) -> int:
     if len(found) > 1:
         raise UsageError(f"--k {text}: --check draws rounds of one length")
     return found[0]
-
-
-def few_rows(rows: int) -> None:
-    """Refuses more rows than anyone reads.
-
-    Raises:
-        UsageError: there are more than 2,000.
-    """
-    if rows > MOST_ROWS:
-        raise UsageError(f"--batch, --acceptance and --k make {rows:,} rows; at most {MOST_ROWS:,} at once")
 
 
 def pair_of(target: str | None, draft: str | None) -> Pair:

@@ -28,7 +28,6 @@ KV_HEADS: Final = 8  # likewise. Source: heads published for DeepSeek-V3, 56 que
 # Qwen3-235B-A22B), 1.5 (gpt-oss-120b), 2.2 (DeepSeek-V3), 1 (Kimi K2)
 AS_WIDE: Final = 2
 EAGLE3_VOCABULARY: Final = 32_000  # rows of the head of published EAGLE-3 drafts
-MEDUSA_HEADS: Final = 4  # Source: FasterDecoding/Medusa, tree mc_sim_7b_63
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,6 @@ class Head:
         parameters: of its own, on all devices together; what it shares with the target is not in it. [parameter]
         bytes: of these, on one device. [B]
         kept: what its layers keep of a sequence, and how many keep each.
-        assumptions: what had to be taken as given of its shape, a line each.
     """
 
     first: Program
@@ -49,7 +47,6 @@ class Head:
     parameters: float
     bytes: float
     kept: tuple[tuple[Kept, int], ...] = ()
-    assumptions: tuple[str, ...] = ()
 
 
 def mtp_head(spec: ModelSpec, storage: Storage, shards: Shards) -> Head:
@@ -96,16 +93,8 @@ def like(target: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
     Query and KV heads are the target's, the feed-forward as wide as its own. Where it keeps a latent or none, h / 128
     query heads over 8 KV heads; of a mixture, twice as wide as the experts of one token.
     """
-    mixer = next((m for layer in target.layers for m in layer.mixers if isinstance(m, GroupedAttention)), None)
+    heads, of_width = _heads(target)
     wide, of_experts = _width(target)
-    heads = {"num_attention_heads": max(1, target.hidden // HEAD_DIM), "num_key_value_heads": 0, "head_dim": HEAD_DIM}
-    heads["num_key_value_heads"] = next(n for n in (KV_HEADS, 4, 2, 1) if heads["num_attention_heads"] % n == 0)
-    if mixer is not None:
-        heads = {
-            "num_attention_heads": mixer.query_heads,
-            "num_key_value_heads": mixer.kv_heads,
-            "head_dim": mixer.head_dim,
-        }
     raw = {
         "model_type": "llama",
         "hidden_size": target.hidden,
@@ -113,18 +102,26 @@ def like(target: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:
         "vocab_size": target.vocab,
         "intermediate_size": wide,
         "tie_word_embeddings": False,
-        **heads,
+        "num_attention_heads": heads.query_heads,
+        "num_key_value_heads": heads.kv_heads,
+        "head_dim": heads.head_dim,
+    }
+    taken = {
+        f"{heads.query_heads} query and {heads.kv_heads} KV heads": of_width,
+        f"a feed-forward of width {wide:,}, twice that of a token's experts,": of_experts,
     }
     said = "{} taken for the draft head, whose config.json --draft names"
-    assumed = [
-        *(
-            []
-            if mixer
-            else [said.format("{num_attention_heads} query and {num_key_value_heads} KV heads".format(**heads))]
-        ),
-        *([said.format(f"a feed-forward of width {wide:,}, twice that of a token's experts,")] if of_experts else []),
-    ]
-    return build_spec(raw), tuple(assumed)
+    return build_spec(raw), tuple(said.format(what) for what, assumed in taken.items() if assumed)
+
+
+def _heads(target: ModelSpec) -> tuple[GroupedAttention, bool]:
+    """Attention of a head, and whether it had to be taken from the target's width alone."""
+    own = next((m for layer in target.layers for m in layer.mixers if isinstance(m, GroupedAttention)), None)
+    if own is not None:
+        return own, False
+    queries = max(1, target.hidden // HEAD_DIM)
+    shared = next(n for n in (KV_HEADS, 4, 2, 1) if queries % n == 0)
+    return GroupedAttention(queries, shared, HEAD_DIM, HEAD_DIM), True
 
 
 def eagle_head(target: Program, layer: ModelSpec, storage: Storage, shards: Shards) -> Head:

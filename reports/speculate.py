@@ -6,6 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.rounds import LONGEST
+from roofcast.reports.data import as_data
 from roofcast.reports.deployed import BOUNDS_ONLY, on_devices, setup_lines
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.numbers import NOTHING, billions, context_name, count, figures, fixed, millis, ratio
@@ -26,7 +28,6 @@ MEANT: Final = (
 STARRED: Final = "* is the best of its batch, of the lengths shown"
 LESS: Final = "measured rounds cost more than bounds: tens of per cent in what was published; --measured holds your own against them"
 LONGEST_REASON: Final = 150  # characters
-LONGEST: Final = 32  # tokens up to which the best is looked for
 INDEPENDENT: Final = "every drafted token is taken to be accepted with the same chance; where later ones are less often, long drafts yield less"
 
 
@@ -39,18 +40,11 @@ def speculate_document(result: SpeculateResult, inputs: Mapping[str, Any], said:
         command="speculate",
         inputs=inputs,
         result=result,
-        records=[named | _data(record) for record in records],
+        records=[named | as_data(record) for record in records],
         lines=tuple(map(plain, lines)),
         tables=tuple(tables),
         remarks=remarks(notes=notes) + said,
     )
-
-
-def _data(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a row of any part
-    from roofcast.reports.data import as_data  # noqa: PLC0415 - likewise of JSON alone
-
-    made: dict[str, Any] = as_data(record)
-    return made
 
 
 def _part(result: SpeculateResult, inputs: Mapping[str, Any]) -> tuple[list[str], list[Table], tuple[str, ...]]:

@@ -11,7 +11,7 @@ from roofcast.calculators.drafts import HeadAsked, Shape, drafter_of, given_cost
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.rounds import (
-    LONGEST_TIMED,
+    LONGEST,
     Acceptance,
     Speculation,
     best_round,
@@ -21,7 +21,7 @@ from roofcast.calculators.rounds import (
     timed_lengths,
     timed_round,
 )
-from roofcast.calculators.speculate import best_rows, round_rows, speculate_result
+from roofcast.calculators.speculate import speculate_result
 from roofcast.calculators.step import estimate
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
@@ -119,7 +119,7 @@ def test_the_textbooks_ratio_is_of_sizes() -> None:
 def test_speculation_stops_paying_at_large_batch() -> None:
     """Eight drafted tokens at acceptance 0.6: 2.475 tokens for 1.4 steps at batch 1, a loss at 256, where arithmetic bounds; the textbook sees none."""
     question = asked(llama(), "eagle3", 1024, Shape(8))
-    one, many = (row for row in round_rows(question, [Acceptance(0.6)], [1, 256]))
+    one, many = (row for row in speculate_result(question, [Acceptance(0.6)], [1, 256])[0].rounds)
 
     assert one.speedup == pytest.approx(2.475 / 1.4, abs=0.02)
     assert many.speedup is not None
@@ -131,7 +131,7 @@ def test_speculation_stops_paying_at_large_batch() -> None:
 def test_a_dear_draft_never_pays() -> None:
     """A draft of half a decode step at acceptance 0.4: (1 + a) / (1 + c) < 1, and plain decode is the best."""
     question = Speculation(llama(), given_cost(0.5), 1024, (Shape(1),))
-    row = best_rows(question, [Acceptance(0.4)], [1])[0]
+    row = speculate_result(question, [Acceptance(0.4)], [1])[0].best[0]
 
     assert (row.drafted, row.speedup) == (0, 1.0)
     assert row.break_even_acceptance == pytest.approx(0.5, abs=0.001)
@@ -145,7 +145,7 @@ def test_the_best_length_grows_with_acceptance() -> None:
     lengths = [one[0] for one in found if one]
 
     assert lengths == sorted(lengths)
-    assert lengths[0] < lengths[-1] <= LONGEST_TIMED
+    assert lengths[0] < lengths[-1] <= LONGEST
     for one, a in zip(found, (0.3, 0.6, 0.8, 0.9), strict=True):
         assert one is not None
         assert one[1] == max(each.speedup(Acceptance(a)) or 0 for each in timed)
@@ -173,7 +173,7 @@ def test_a_second_token_at_large_batch_is_almost_free() -> None:
 def test_a_tree_verifies_all_its_nodes() -> None:
     """Sixty-four positions of a tree four deep cost what 64 positions cost, and yield at most five tokens."""
     question = asked(llama(), "medusa", 1024, Shape(4, 63))
-    row = round_rows(question, [Acceptance(0.6)], [1])[0]
+    row = speculate_result(question, [Acceptance(0.6)], [1])[0].rounds[0]
 
     assert row.positions == 64
     assert row.tokens_per_round == pytest.approx(2.3056)
@@ -238,7 +238,7 @@ def test_what_does_not_fit_has_no_times() -> None:
 
 def test_rates_follow_from_times() -> None:
     """TPOT is the decode step over the speed-up, tokens a second the batch over that."""
-    row = round_rows(asked(llama(), "eagle3"), [Acceptance(0.7)], [16])[0]
+    row = speculate_result(asked(llama(), "eagle3"), [Acceptance(0.7)], [16])[0].rounds[0]
 
     assert row.tpot_seconds == pytest.approx((row.decode_seconds or 0) / (row.speedup or 1))
     assert row.tokens_per_second == pytest.approx(16 / (row.tpot_seconds or 1))
