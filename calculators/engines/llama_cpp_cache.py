@@ -158,9 +158,7 @@ def share_out(n_ctx: int, slots: int, *, unified: bool, divided: bool = False) -
     if unified:
         cells = padded(n_ctx)
         return Slots(slots, 1, cells, n_ctx // slots if divided else cells)
-    if n_ctx < slots:
-        raise UsageError(f"--n-ctx {n_ctx} is less than a token for each of --parallel {slots} slots; it must be more")
-    cells = padded(n_ctx // slots)
+    cells = padded(max(1, n_ctx // slots))
     return Slots(slots, slots, cells, cells)
 
 

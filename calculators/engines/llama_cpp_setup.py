@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.engines.flags import option
 from roofcast.calculators.engines.llama_cpp_cache import FULL, PLAIN, SLIDING, TYPES, Graph, rows_of
 from roofcast.calculators.errors import UsageError
 
@@ -80,8 +81,24 @@ def build_of(version: str | None) -> int:
     return int(found[1])
 
 
+def check_sizes(flags: Flags) -> None:
+    """Refuses slots, batches and contexts that cannot be.
+
+    Raises:
+        UsageError: naming the flag and what it must be.
+    """
+    least = {"n_ctx": 0, "parallel": 1, "ubatch_size": 1}
+    for name, size in least.items():
+        value = getattr(flags, name)
+        if value is not None and value < size:
+            raise UsageError(f"{option(name)} {value}: it must be at least {size}")
+    if flags.n_ctx and flags.n_ctx < (flags.parallel or 1):
+        raise UsageError(f"--n-ctx {flags.n_ctx} is no token for each of {flags.parallel} slots; it must be more")
+
+
 def setup_of(ready: Ready, flags: Flags) -> Setup:
     """How llama-server of that build starts."""
+    check_sizes(flags)
     build = build_of(flags.engine_version)
     automatic = flags.parallel is None and build >= AUTO_SLOTS
     key, value, types_said = cache_types(ready, flags, flash=build >= FLASH)

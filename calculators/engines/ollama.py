@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.engines.llama_cpp import memory_of
 from roofcast.calculators.engines.llama_cpp_cache import Graph
-from roofcast.calculators.engines.llama_cpp_setup import UBATCH, Setup, cache_types, of_layers
+from roofcast.calculators.engines.llama_cpp_setup import UBATCH, Setup, cache_types, check_sizes, of_layers
 from roofcast.calculators.engines.terms import GIB
 from roofcast.calculators.errors import UsageError
 
@@ -75,6 +75,7 @@ def default_context(version: tuple[int, ...], memory: float) -> int:
 
 def setup_of(ready: Ready, flags: Flags) -> Setup:
     """How Ollama starts llama.cpp's rules."""
+    check_sizes(flags)
     version, slots = version_of(flags.engine_version), flags.parallel or 1
     memory = ready.capacity * ready.deployment.shards.devices
     asked = flags.n_ctx or default_context(version, memory)
