@@ -23,7 +23,7 @@ from roofcast.calculators.engines.llama_cpp_cache import (
     states_of,
 )
 from roofcast.calculators.engines.llama_cpp_setup import setup_of
-from roofcast.calculators.engines.terms import GIB, EngineMemory, Served
+from roofcast.calculators.engines.terms import GIB, EngineMemory, Served, together
 from roofcast.calculators.errors import UsageError
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
@@ -296,6 +296,9 @@ def test_terms_add_up() -> None:
     assert visible == pytest.approx(sum(others))
     assert [t.name for t in memory.terms] == ["visible", "weights", "state", "compute_buffer", "overhead", "left", "kv"]
     assert memory.terms[-1].bytes == memory.kv[0]
+    left, below, above = memory.terms[5], *together(memory.terms[1:5])
+    assert (left.bytes - left.low, left.high - left.bytes) == pytest.approx((above, below))
+    assert above != pytest.approx(below)
 
 
 def test_what_a_log_states_replaces_what_is_predicted() -> None:

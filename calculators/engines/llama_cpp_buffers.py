@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.engines.llama_cpp_cache import MIB
 from roofcast.calculators.engines.terms import EngineTerm
 from roofcast.calculators.errors import UsageError
+from roofcast.modelspec.formats import Format
 from roofcast.modelspec.program import build_program
 from roofcast.modelspec.sharding import Shards
 
@@ -53,14 +54,17 @@ def held_weights(ready: Ready) -> Held:
 
     Source: ggml-org/llama.cpp, src/llama-model.cpp, load_tensors: dev_input is the CPU, dev_output the last device.
     """
-    single = build_program(ready.model.spec, ready.storage, Shards())
-    whole = ready.model.weight_bytes(ready.deployment.weights).value
+    model, asked = ready.model, ready.deployment.weights
+    single = build_program(model.spec, ready.storage, Shards())
+    whole = model.weight_bytes(asked).value
     held = single.resident if whole is None else whole
-    text, head = min(held, single.resident), single.head.bytes
-    tied = ready.model.spec.tied
-    scale = text / single.resident
-    layers = text - scale * (single.tables + head * (not tied))
-    return Held(layers, scale * head, scale * single.tables, held - text, tied)
+    converted = (asked is not None and not isinstance(asked, Format)) or (
+        model.facts == "header" and not model.spec.mtp_layers
+    )
+    text = held if converted else min(held, single.resident)  # llama.cpp's files have no towers
+    share = min(1.0, text / single.resident)
+    host, head, tied = share * single.tables, share * single.head.bytes, model.spec.tied
+    return Held(text - host - head * (not tied), head, host, held - text, tied)
 
 
 def weight_term(held: Held, share: float, *, last: bool) -> EngineTerm:
