@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Engines that roofcast knows by name; `none` is the plain budget.
 ENGINES: Final = (
-    "none", "vllm", "sglang", "llama.cpp", "tensorrt-llm", "tgi", "lmdeploy", "transformers", "gpt-fast", "exllamav2", "mlc",
+    "none", "vllm", "sglang", "llama.cpp", "ollama", "tensorrt-llm", "tgi", "lmdeploy", "transformers", "gpt-fast", "exllamav2", "mlc",
 )  # fmt: skip
 DEFAULT: Final = "bf16"
 

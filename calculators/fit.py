@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -22,6 +22,9 @@ from roofcast.calculators.remarks import contexts_of, model_remarks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from roofcast.calculators.engines.advice import Advice
+    from roofcast.calculators.engines.terms import EngineTerm, Group
+    from roofcast.calculators.log_answer import LogAgainst
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
@@ -141,6 +144,22 @@ class FitResult:
     """What --require asked for, and whether it is met."""
     provenance: dict[str, str]
     """Where each number is from."""
+    engine: str = "none"
+    """The engine whose rules apply."""
+    engine_version: str | None = None
+    """The version whose rules apply; null without an engine."""
+    terms: list[EngineTerm] = field(default_factory=list)
+    """From visible memory to the cache, a line each, of one GPU; empty without an engine."""
+    block_tokens: int | None = None
+    """Tokens of a block; null without blocks. [token]"""
+    groups: list[Group] = field(default_factory=list)
+    """Layers by what they keep; empty without an engine."""
+    longest_request: int | None = None
+    """Tokens of the longest request that the server takes; null without an engine. [token]"""
+    advice: list[Advice] = field(default_factory=list)
+    """What to change where it does not fit or falls short."""
+    log: LogAgainst | None = None
+    """A start-up log against the prediction; null without one."""
 
 
 def fit(

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
+from roofcast.cli.engine_flags import with_engine_flags
 from roofcast.cli.errors import GateError
 from roofcast.cli.machine import find_machine, machine_remarks
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.fit import Requirement
+    from roofcast.calculators.fit import FitResult, Requirement
+    from roofcast.calculators.rules import Rule
     from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
 
 
+@with_engine_flags
 def fit(
     model: options.OneModel = None,
     gpu: options.Gpu = None,
     gpus: options.GpuCount = None,
     tp: options.Tp = None,
-    engine: options.EngineName = "none",
-    reserve: options.Reserve = "10%",
+    pp: options.OptionalPp = None,
+    ep: options.OptionalEp = None,
+    dp: options.OptionalDp = None,
+    engine: options.FitEngine = None,
+    reserve: options.OptionalReserve = None,
     context: options.Contexts = None,
     weights: options.Weights = None,
     kv: options.Kv = None,
     require: options.Require = None,
+    log: options.Log = None,
     mtp: options.Mtp = False,
     encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
@@ -38,55 +48,108 @@ def fit(
     strict: options.Strict = False,
     explain: options.Explain = None,
     debug: options.Debug = False,
+    **flags: object,
 ) -> None:
-    """Memory, and how many sequences fit.
+    """Memory, and how many sequences fit: plainly, or as a serving engine counts it.
 
-    The budget term by term, the most sequences at each context, prefill FLOP.
+    The budget term by term, the most sequences at each context, prefill FLOP; with --log a server's own account beside.
     """
-    explain_or(explain, model)
-    from dataclasses import replace
-
-    from roofcast.calculators.cache_format import cache_format
-    from roofcast.calculators.fit import Machine
-    from roofcast.calculators.fit import fit as answer
-    from roofcast.calculators.remarks import contexts_of
-    from roofcast.calculators.rules import check_rules, parse_rule
-    from roofcast.reports.fit import fit_document
+    explain_or(explain, model or log)
+    from roofcast.calculators.rules import parse_rule
 
     output = Output(format, out, strict)
-    check_output(output, [model or ""])
-    _check_engine(engine)
-    kept, contexts = options.share(reserve), options.token_list(context)
-    lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
-    weight_format, asked_kv = formats(weights, kv)
-    rules = [parse_rule(text) for text in require or []]
-    count, match = _count(gpus, tp), find_machine(gpu)
-    accelerator = match.accelerator
-    loaded = load(model or "", lookup)
-    kv_format, of_cache = cache_format(loaded, asked_kv, engine)
-    machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
-    wanted = sorted({*contexts_of(loaded, contexts), *(rule.context for rule in rules if rule.context)})
-    result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
-    said += of_cache + _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
-    inputs = {
-        "model": model,
-        **_of_gpus(match, count),
-        "engine": engine,
-        "reserve": kept,
-        "weights": weights,
-        "kv": kv_format.name,
-        "contexts": wanted,
-        "require": require or [],
-        **lookup.asked,
-    }
-    result = replace(result, requirements=check_rules(rules, result))
-    present(fit_document(result, inputs, said), output)
+    check_output(output, [name for name in (model, log) if name])
+    asked = Asked(
+        model=model,
+        gpu=gpu,
+        devices={"gpus": gpus, "tp": tp, "pp": pp, "ep": ep, "dp": dp},
+        engine=engine,
+        weights=weights,
+        kv=kv,
+        contexts=options.token_list(context),
+        rules=[parse_rule(text) for text in require or []],
+        lookup=Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens)),
+    )
+    if asked.plain and log is None:
+        result = _plain(asked, reserve, flags, output)
+    else:
+        from roofcast.cli.fit_engine import fit_with_engine
+
+        if reserve is not None:
+            raise UsageError(f"--reserve is of --engine none; --engine {engine or 'vllm'} has a budget of its own")
+        result = fit_with_engine(asked, flags, log, output)
     _leave_unless_met(result.requirements)
 
 
-def _of_gpus(match: Match, count: int) -> dict[str, object]:
-    """What was asked of the machine, as `inputs` repeats it."""
-    return {"gpu": match.accelerator.id, "gpu_note": match.alias_note, "gpus": count, "tp": count}
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked, as it was written."""
+
+    model: str | None
+    gpu: str | None
+    devices: Mapping[str, int | None]
+    engine: str | None
+    weights: str | None
+    kv: str | None
+    contexts: list[int] | None
+    rules: list[Rule]
+    lookup: Lookup
+
+    @property
+    def plain(self) -> bool:
+        """Whether no engine's rules apply."""
+        return self.engine in {None, "none"}
+
+    @property
+    def inputs(self) -> dict[str, object]:
+        """What any answer repeats of it."""
+        return {"weights": self.weights, "require": [rule.text for rule in self.rules], **self.lookup.asked}
+
+
+def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], output: Output) -> FitResult:
+    """The plain budget."""
+    from dataclasses import replace
+
+    from roofcast.calculators.cache_format import cache_format
+    from roofcast.calculators.engines.flags import check_flags
+    from roofcast.calculators.fit import Machine
+    from roofcast.calculators.fit import fit as answer
+    from roofcast.calculators.remarks import contexts_of
+    from roofcast.calculators.rules import check_rules
+    from roofcast.cli.engine_flags import read_flags
+    from roofcast.reports.fit import fit_document
+
+    check_flags("none", read_flags(flags, {}))
+    kept = options.share(reserve or "10%")
+    weight_format, asked_kv = formats(asked.weights, asked.kv)
+    count, match = _count(asked.devices), find_machine(asked.gpu)
+    accelerator = match.accelerator
+    loaded = load(asked.model or "", asked.lookup)
+    kv_format, of_cache = cache_format(loaded, asked_kv, "none")
+    machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
+    wanted = wanted_contexts(contexts_of(loaded, asked.contexts), asked.rules)
+    result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
+    said += of_cache + _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
+    inputs = {
+        "model": asked.model,
+        "gpu": accelerator.id,
+        "gpu_note": match.alias_note,
+        "gpus": count,
+        "tp": count,
+        "engine": "none",
+        "reserve": kept,
+        "kv": kv_format.name,
+        "contexts": wanted,
+        **asked.inputs,
+    }
+    result = replace(result, requirements=check_rules(asked.rules, result))
+    present(fit_document(result, inputs, said), output)
+    return result
+
+
+def wanted_contexts(contexts: tuple[int, ...], rules: list[Rule]) -> list[int]:
+    """The contexts to answer for, those of rules among them."""
+    return sorted({*contexts, *(rule.context for rule in rules if rule.context)})
 
 
 def _leave_unless_met(requirements: list[Requirement]) -> None:
@@ -111,20 +174,15 @@ def _of_the_machine(match: Match, model: Model, used: list[Requested]) -> Remark
     return machine_remarks(match) + remarks(warnings=missing)
 
 
-def _check_engine(engine: str) -> None:
-    """Refuses an engine that is not known, or whose memory rules are not modelled."""
-    from roofcast.calculators.cache_format import check_engine
-
-    check_engine(engine)
-    if engine != "none":
-        raise UsageError(f"--engine {engine}: its memory rules are not modelled yet; known: none")
-
-
-def _count(gpus: int | None, tp: int | None) -> int:
+def _count(devices: Mapping[str, int | None]) -> int:
     """GPUs that share every layer: --tp, --gpus, or one; both must agree without an engine."""
-    for option, value in (("--gpus", gpus), ("--tp", tp)):
+    for option, value in devices.items():
         if value is not None and value < 1:
-            raise UsageError(f"{option} {value}: it must be 1 or more")
+            raise UsageError(f"--{option} {value}: it must be 1 or more")
+    other = next((f"--{name} {devices[name]}" for name in ("pp", "ep", "dp") if devices[name] not in {None, 1}), None)
+    if other:
+        raise UsageError(f"{other}: without an engine all GPUs share every layer; --engine vllm knows it")
+    gpus, tp = devices["gpus"], devices["tp"]
     if gpus is not None and tp is not None and gpus != tp:
         raise UsageError(f"--gpus {gpus} and --tp {tp} differ; without an engine all GPUs share every layer")
     return tp or gpus or 1

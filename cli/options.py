@@ -180,11 +180,25 @@ EncoderTokens = Annotated[
         help="Encoder or image tokens that cross attention keeps (default: the config's).",
     ),
 ]
-Reserve = Annotated[
-    str, typer.Option("--reserve", metavar="SHARE", help="Share of the memory kept free (engine none).")
+FitEngine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="Engine whose memory rules apply: none, vllm, sglang, llama.cpp, ollama, tensorrt-llm, tgi, lmdeploy.",
+    ),
 ]
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="ENGINE", help="Serving engine whose memory rules apply: none, so far.")
+OptionalPp = Annotated[int | None, typer.Option("--pp", metavar="N", help="Pipeline-parallel stages.")]
+OptionalEp = Annotated[
+    int | None, typer.Option("--ep", metavar="N", help="Expert-parallel size, over --tp x --dp GPUs.")
+]
+OptionalDp = Annotated[int | None, typer.Option("--dp", metavar="N", help="Data-parallel replicas.")]
+OptionalReserve = Annotated[
+    str | None,
+    typer.Option("--reserve", metavar="SHARE", help="Share of the memory kept free, engine none (default: 10%)."),
+]
+Log = Annotated[
+    str | None, typer.Option("--log", metavar="FILE", help="Start-up log of vLLM, SGLang or llama.cpp to explain.")
 ]
 Require = Annotated[
     list[str] | None,

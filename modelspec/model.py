@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.confirm import BESIDE, LAYER, confirm_attention, contradiction, unread_elements
 from roofcast.modelspec.errors import MalformedModelError, ModelError, UndeterminedModelError
@@ -15,6 +15,8 @@ from roofcast.modelspec.stored import parameter_elements
 from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roofcast.modelspec.components import Stored
     from roofcast.modelspec.ggml_mix import Mix, MixBytes
     from roofcast.modelspec.implied import Implied
@@ -62,6 +64,7 @@ class Model:
         implied_problem: why quantised ones cannot be told; None where they can.
         facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
         left_out: projector files beside it, which are not read.
+        config: keys of its config.json.
         stored: what its weight files hold by component, where tensors are held against what the config implies.
         kv_hint: format that the checkpoint asks for its cache; None where it asks for none.
     """
@@ -81,6 +84,7 @@ class Model:
     stored: tuple[Stored, ...] = ()
     facts: str = "config"
     left_out: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def parameters(self) -> Amount:
@@ -301,6 +305,7 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         kv_hint=_kv_hint(spec, checkpoint),
         facts=checkpoint.facts,
         left_out=checkpoint.left_out,
+        config=checkpoint.config,
     )
 
 

@@ -8,6 +8,7 @@ from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_percent
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, Table, plain, table
+from roofcast.reports.fit_engine import engine_lines, engine_tables, log_notes, more_tables
 from roofcast.reports.numbers import GIB, billions, count, fixed
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ GB = 1e9
 def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
     """The page of `fit`."""
     crossover = _crossover(result)
+    served = result.engine != "none"
+    lines = engine_lines(result, inputs) if served else _lines(result, inputs)
+    first = engine_tables(result) if served else [_memory(result, inputs)]
+    notes = (*log_notes(result.log), *((crossover,) if crossover else ()))
     return Document(
         command="fit",
         inputs=inputs,
@@ -29,9 +34,9 @@ def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks)
             {"model": result.model, "gpu": result.gpu, "gpus": result.gpus, "fits": result.fits, **as_data(row)}
             for row in result.contexts
         ],
-        lines=tuple(map(plain, _lines(result, inputs))),
-        tables=(_memory(result, inputs), _contexts(result)),
-        remarks=remarks + Remarks(notes=(crossover,) if crossover else ()),
+        lines=tuple(map(plain, lines)),
+        tables=(*first, _contexts(result), *more_tables(result)),
+        remarks=remarks + Remarks(notes=notes),
     )
 
 
@@ -73,7 +78,7 @@ def _kv_tokens(result: FitResult) -> str:
 
 def _contexts(result: FitResult) -> Table:
     each = "KV GB/\nsequence" if result.gpus == 1 else "KV GB/\nsequence,\none GPU"
-    visible = result.memory.visible_bytes is not None
+    visible = result.memory.visible_bytes is not None and result.engine == "none"
     header = ["context", each, "sequences", *(["sequences\non visible\nmemory"] if visible else [])]
     header += ["prefill\nTFLOP", "attention\nshare"]
     return table(header, [_cells(row, visible=visible) for row in result.contexts], left=())

@@ -133,7 +133,7 @@ def test_tokens_follow_from_the_log_s_cache(ready: Any, kv: float, page: int, to
     made = started(ready_of(name, gpu, stored, **cut), {"kv": kv * GIB})
 
     assert made.tokens is not None
-    assert made.tokens[1] == pytest.approx(tokens, abs=0.01 * GIB * tokens / (kv * GIB) + page)
+    assert made.tokens[0] == pytest.approx(tokens, abs=0.01 * GIB * tokens / (kv * GIB) + page)
     assert (made.block_tokens, made.terms[-1].provenance) == (page, "measured")
     assert made.token_bytes == pytest.approx(kv * GIB / tokens, rel=2e-3)
 
@@ -154,8 +154,8 @@ def test_the_log_s_memory_gives_the_log_s_tokens() -> None:
     made = started(ready_of("qwen3-8b", "b200"), {"free": 177.57 * GIB, "weights": 15.28 * GIB})
 
     assert made.tokens is not None
-    assert made.tokens[1] == 15_515 * 64
-    assert made.tokens[1] == pytest.approx(992_896, rel=1e-4)
+    assert made.tokens[0] == 15_515 * 64
+    assert made.tokens[0] == pytest.approx(992_896, rel=1e-4)
 
 
 # records, predicted from model, GPU and flags
@@ -176,8 +176,8 @@ def test_predicted_tokens_are_near_the_logs(ready: Any, flags: dict[str, Any], t
     made = started(ready_of(name, gpu, kv, **cut), **flags)
 
     assert made.tokens is not None
-    assert made.tokens[1] == pytest.approx(tokens, rel=off)
-    assert made.tokens[0] <= tokens <= made.tokens[2]
+    assert made.tokens[0] == pytest.approx(tokens, rel=off)
+    assert made.tokens[1] <= tokens <= made.tokens[2]
 
 
 def test_every_default_is_listed() -> None:
@@ -229,7 +229,7 @@ def test_a_model_of_windows_alone_has_one_pool() -> None:
 
     assert [(group.kind, group.page_bytes) for group in made.groups] == [("full", 4096.0)]
     assert made.tokens is not None
-    assert made.tokens[1] == int(made.terms[-1].bytes / (32 * 4096))
+    assert made.tokens[0] == int(made.terms[-1].bytes / (32 * 4096))
 
 
 def test_drafted_states_take_of_the_pool() -> None:
@@ -267,12 +267,12 @@ def test_longer_requests_are_never_more() -> None:
 
 def test_a_larger_share_is_never_fewer_tokens() -> None:
     """And a cache in 8 bits holds twice as many."""
-    tokens = [(llama(mem_fraction_static=share).tokens or (0, 0, 0))[1] for share in (0.3, 0.5, 0.7, 0.9)]
+    tokens = [(llama(mem_fraction_static=share).tokens or (0, 0, 0))[0] for share in (0.3, 0.5, 0.7, 0.9)]
     narrow = started(ready_of("llama-3.1-8b", "h100", "fp8"), mem_fraction_static=0.9).tokens
 
     assert tokens == sorted(set(tokens))
     assert narrow is not None
-    assert narrow[1] == pytest.approx(2 * tokens[-1], abs=1)
+    assert narrow[0] == pytest.approx(2 * tokens[-1], abs=1)
 
 
 def test_replicas_of_attention_hold_all_heads() -> None:
@@ -314,10 +314,10 @@ def test_the_interval_holds_both_ends() -> None:
     made = llama()
     free, reserve = (next(term for term in made.terms if term.name == name) for name in ("free", "reserve"))
 
-    assert made.kv[2] - made.kv[1] == pytest.approx(
+    assert made.kv[2] - made.kv[0] == pytest.approx(
         ((free.high - free.bytes) ** 2 + (reserve.bytes - reserve.low) ** 2) ** 0.5, abs=2e5
     )
-    assert made.kv[1] - made.kv[0] == pytest.approx(
+    assert made.kv[0] - made.kv[1] == pytest.approx(
         ((free.bytes - free.low) ** 2 + (reserve.high - reserve.bytes) ** 2) ** 0.5, abs=2e5
     )
 
@@ -353,8 +353,8 @@ def test_a_request_too_long() -> None:
 
     assert made.reason is not None
     assert most.tokens is not None
-    assert f"at most {most.tokens[1]:,} tokens" in made.reason
-    assert (0, most.tokens[1]) == (made.room.sequences(1), made.longest)
+    assert f"at most {most.tokens[0]:,} tokens" in made.reason
+    assert (0, most.tokens[0]) == (made.room.sequences(1), made.longest)
     assert most.reason is None
 
 
@@ -365,7 +365,7 @@ def test_a_pool_shorter_than_the_model_cuts_requests_off() -> None:
     assert made.reason is None
     assert "cut off" in made.said.warnings[0]
     assert made.tokens is not None
-    assert made.longest == made.tokens[1]
+    assert made.longest == made.tokens[0]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.1])

@@ -97,7 +97,7 @@ def test_tensorrt_llm_predicts_what_its_guide_prints() -> None:
     """
     made = started(tensorrt_llm.answer, llama_2("h100", "fp8", "int8"), engine_version="0.16.0")
 
-    assert made.kv[1] / GIB == pytest.approx(63.44, rel=0.02)
+    assert made.kv[0] / GIB == pytest.approx(63.44, rel=0.02)
     activation = next(term for term in made.terms if term.name == "activation")
     assert activation.low / GIB < 1.11 < activation.high / GIB  # 1,134 MiB of execution context memory
 
@@ -111,7 +111,7 @@ def test_tensorrt_llm_0_5_printed_tokens_of_no_whole_blocks() -> None:
     made = started(tensorrt_llm.answer, llama_2("a10"), {"free": 5.51 * GIB}, **flags)
 
     assert made.tokens is not None
-    assert made.tokens[1] == pytest.approx(10_718, rel=1e-3)
+    assert made.tokens[0] == pytest.approx(10_718, rel=1e-3)
 
 
 def test_lmdeploy_s_blocks() -> None:
@@ -184,7 +184,7 @@ def test_lmdeploy_s_share_by_version() -> None:
     """A half until 0.2.2, then 0.8."""
     old, new = (started(lmdeploy.answer, llama_2(), engine_version=version) for version in ("0.2.0", "0.2.3"))
 
-    assert old.kv[1] / new.kv[1] == pytest.approx(0.5 / 0.8)
+    assert old.kv[0] / new.kv[0] == pytest.approx(0.5 / 0.8)
 
 
 def test_tgi_prefills_the_longest_request() -> None:
@@ -205,7 +205,7 @@ def test_given_bytes_replace_the_prediction(engine: Answer, longest: str) -> Non
 
     assert {term.provenance for term in made.terms if term.name in {"visible", "weights"}} == {"measured"}
     lost = plain.terms[0].bytes - 40 * GIB + 20 * GIB - next(t.bytes for t in plain.terms if t.name == "weights")
-    assert made.kv[1] < plain.kv[1] - 0.79 * lost
+    assert made.kv[0] < plain.kv[0] - 0.79 * lost
 
 
 @ENGINES
@@ -217,7 +217,7 @@ def test_every_guess_is_listed(engine: Answer, longest: str) -> None:
     assert "the newest whose rules are known" in made.said.assumptions[0]
     assert any("CUDA context" in line for line in made.said.assumptions)
     assert all(term.low < term.bytes < term.high for term in made.terms if term.provenance == "assumed")
-    assert made.kv[0] < made.kv[1] < made.kv[2]
+    assert made.kv[1] < made.kv[0] < made.kv[2]
 
 
 @ENGINES
@@ -226,7 +226,7 @@ def test_more_devices_are_never_less_cache(engine: Answer, longest: str) -> None
     del longest
     tokens = [started(engine, ready_of("llama-3.1-8b", "h100", tp=tp)).tokens for tp in (1, 2, 4, 8)]
 
-    middle = [each[1] for each in tokens if each]
+    middle = [each[0] for each in tokens if each]
     assert middle == sorted(middle)
     assert middle[0] < middle[-1]
 
@@ -242,7 +242,7 @@ def test_requests_fit_in_the_tokens(engine: Answer, longest: str) -> None:
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] == 0
     assert made.tokens is not None
-    assert all(count * length <= made.tokens[1] for count, length in zip(counts, lengths, strict=True))
+    assert all(count * length <= made.tokens[0] for count, length in zip(counts, lengths, strict=True))
 
 
 # what does not fit
@@ -257,7 +257,8 @@ def test_weights_too_large(engine: Answer, longest: str) -> None:
     assert made.reason is not None
     assert "weights 131.42" in made.reason
     assert "\n" not in made.reason
-    assert (made.kv, made.tokens, made.longest, made.room.sequences(1)) == ((0.0, 0.0, 0.0), (0, 0, 0), 0, 0)
+    assert (made.kv, made.tokens, made.room.sequences(1)) == ((0.0, 0.0, 0.0), (0, 0, 0), 0)
+    assert made.longest == 131_072  # the model's own: no pool bounds it
 
 
 @ENGINES

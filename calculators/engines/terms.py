@@ -110,6 +110,7 @@ class EngineMemory:
         room: the cache as requests find it.
         said: what was assumed, and what should be known.
         reason: why the server does not start; None where it does.
+        token_bytes: what every further token of a request takes; None is as the model's layers keep it. [B/token]
     """
 
     engine: str
@@ -127,3 +128,9 @@ class EngineMemory:
     room: Room
     said: Remarks = Remarks()
     reason: str | None = None
+    token_bytes: float | None = None
+
+    @property
+    def starts(self) -> bool:
+        """Whether the server starts."""
+        return self.reason is None

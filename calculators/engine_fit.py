@@ -1,0 +1,128 @@
+"""The answer of `fit` with an engine: its budget term by term, its cache, and how many requests fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.cache import kv_bytes_per_token, whole
+from roofcast.calculators.engines.registry import NOTHING, engine_memory
+from roofcast.calculators.fit import FitContext, FitMemory, FitResult
+from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
+from roofcast.calculators.remarks import contexts_of, model_remarks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from roofcast.calculators.engines.terms import EngineMemory, Served
+
+# terms of an answer that are overhead, beside weights, activations and cache
+OVERHEAD: Final = ("non_torch", "cuda_graphs", "context", "overhead")
+ACTIVATIONS: Final = ("activation", "compute_buffer")
+
+
+def fit_engine(
+    served: Served, contexts: Sequence[int] | None, given: Mapping[str, float] = NOTHING
+) -> tuple[FitResult, EngineMemory, Remarks]:
+    """Answers `fit` with an engine.
+
+    Args:
+        served: model, machine and flags.
+        contexts: asked for; None is 4,096 and 32,768 as far as the server goes, and its longest request.
+        given: bytes that a log states, by the term's name.
+
+    Raises:
+        UsageError: flags that the engine refuses.
+        UnansweredError: the weights' bytes are not known.
+    """
+    ready = served.ready
+    model, spec, tp = ready.model, ready.model.spec, ready.deployment.shards.tp
+    memory = engine_memory(ready.deployment.engine, served, given)
+    asked = contexts_within(served, memory, contexts)
+    rows = [_context(served, memory, context) for context in asked]
+    fits = memory.reason is None and all(row.max_sequences >= 1 for row in rows)
+    low, high = (memory.tokens[1:] if memory.tokens else (None, None))
+    result = FitResult(
+        model=model.name,
+        gpu=ready.deployment.accelerator.id,
+        gpus=ready.deployment.shards.devices,
+        fits=fits,
+        reason=None if fits else _reason(memory, rows),
+        memory=_memory(memory),
+        kv_bytes_per_token=whole(memory.token_bytes or kv_bytes_per_token(spec, ready.deployment.kv, tp)),
+        kv_tokens=memory.tokens[0] if memory.tokens else None,
+        kv_tokens_low=low,
+        kv_tokens_high=high,
+        blocks=memory.blocks,
+        max_concurrency=memory.concurrency,
+        contexts=rows,
+        non_embedding_parameters=spec.non_embedding_parameters,
+        crossover_tokens=crossover_tokens(spec),
+        requirements=[],
+        provenance={term.name: term.provenance for term in memory.terms} | {"architecture": model.facts},
+        engine=memory.engine,
+        engine_version=memory.version,
+        terms=list(memory.terms),
+        block_tokens=memory.block_tokens,
+        groups=list(memory.groups),
+        longest_request=memory.longest,
+    )
+    said = model_remarks(model, ready.deployment.weights, contexts) + memory.said + _replicas(served)
+    return result, memory, said
+
+
+def contexts_within(served: Served, memory: EngineMemory, contexts: Sequence[int] | None) -> tuple[int, ...]:
+    """Contexts asked; by default those of the model as far as the server's longest request, and that one."""
+    if contexts:
+        return tuple(dict.fromkeys(contexts))
+    usual = (context for context in contexts_of(served.ready.model, None) if context < memory.longest)
+    return (*usual, memory.longest)
+
+
+def _memory(memory: EngineMemory) -> FitMemory:
+    sums = dict.fromkeys(("weights", *ACTIVATIONS, *OVERHEAD), 0.0)
+    for term in memory.terms:
+        sums[term.name] = sums.get(term.name, 0.0) + term.bytes
+    return FitMemory(
+        total_bytes=whole(memory.visible),
+        budget_bytes=whole(memory.budget),
+        weight_bytes=whole(sums["weights"]),
+        activation_bytes=whole(sum(sums[name] for name in ACTIVATIONS)),
+        overhead_bytes=whole(sum(sums[name] for name in OVERHEAD)),
+        kv_bytes=whole(memory.kv[0]),
+        visible_bytes=whole(memory.visible),
+    )
+
+
+def _context(served: Served, memory: EngineMemory, context: int) -> FitContext:
+    spec, replicas = served.ready.model.spec, served.ready.deployment.shards.dp
+    fitting = memory.room.sequences(context) * replicas if context <= memory.longest and memory.starts else 0
+    return FitContext(
+        context=context,
+        kv_bytes_per_sequence=whole(memory.room.sequence_bytes(context)),
+        max_sequences=fitting,
+        max_sequences_visible=fitting,
+        prefill_flops=whole(prefill_flops(spec, context)),
+        attention_share=attention_share(spec, context),
+    )
+
+
+def _reason(memory: EngineMemory, rows: Sequence[FitContext]) -> str:
+    """Why the server does not start, or which context it does not take."""
+    if memory.reason is not None:
+        return memory.reason
+    short = next(row for row in rows if row.max_sequences < 1)
+    if short.context > memory.longest:
+        return f"{short.context:,} tokens are more than the longest request of this server, {memory.longest:,}"
+    return (
+        f"a request of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 2**30:.2f} GiB of cache, "
+        f"{memory.kv[0] / 2**30:.2f} are there"
+    )
+
+
+def _replicas(served: Served) -> Remarks:
+    """Replicas have a cache each; the log of each prints its own."""
+    replicas = served.ready.deployment.shards.dp
+    text = f"--dp {replicas}: tokens and concurrency are of one replica, as each logs them; sequences are of all"
+    return remarks(notes=[text if replicas > 1 else None])
+

@@ -1,0 +1,134 @@
+"""A model put on a machine as an engine would load it: its quantisation, its dtype, its draft layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.deployment import Deployment, prepare
+from roofcast.calculators.engines.terms import Served
+from roofcast.calculators.errors import UsageError
+from roofcast.modelspec.formats import FORMATS, Format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.calculators.engines.flags import Flags
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.modelspec.model import Model
+
+# What kernels of a format need, as compute capability: below 8.9 FP8 weights and below 10.0 FP4 ones run weight-only
+# through Marlin, which needs 8.0. Source: vLLM, model_executor/layers/quantization/*.py, get_min_capability.
+LEAST: Final[Mapping[str, float]] = {
+    "fp8": 8.0, "nvfp4": 8.0, "mxfp4": 8.0, "modelopt": 8.0, "modelopt_fp4": 8.0, "gptq": 6.0, "awq": 7.5,
+    "gptq_marlin": 8.0, "awq_marlin": 8.0, "bitsandbytes": 7.0, "compressed-tensors": 7.0, "int8": 7.5,
+}  # fmt: skip
+BF16_FROM: Final = 8.0
+#: Engines that convert a checkpoint in fp32 to 16 bits unless a dtype is asked.
+HALVING: Final = frozenset({"vllm", "sglang", "tgi", "lmdeploy", "tensorrt-llm"})
+
+
+def serve(model: Model, deployment: Deployment, flags: Flags) -> tuple[Served, Remarks]:
+    """A model on a machine as an engine loads it, and what was taken for granted.
+
+    Raises:
+        UsageError: a format the device cannot run, a quantisation that the engine does not make, sizes that do not
+            divide.
+    """
+    loaded, drafts = with_draft(model, flags.num_speculative_tokens)
+    loaded, said = _quantised(loaded, flags, deployment)
+    deployment = _with_dtype(loaded, deployment, flags)
+    check_capability(loaded, deployment, flags)
+    halved = _halved(loaded, deployment)
+    if halved:
+        deployment = replace(deployment, weights=FORMATS["bf16"])
+        said += remarks([f"{model.name}: its weights in fp32 are loaded in 16 bits, the default; --dtype fp32 keeps them"])
+    return Served(prepare(loaded, deployment), flags), drafts + said
+
+
+def with_draft(model: Model, drafted: int | None) -> tuple[Model, Remarks]:
+    """The model with its draft layers in the pool, where tokens are drafted.
+
+    Layers of multi-token prediction where the model has any; else one layer like its last, as an EAGLE head has, with
+    the projection of 2 h to h.
+    """
+    spec = model.spec
+    if not drafted or (spec.drafting and spec.draft):
+        return model, Remarks()
+    if spec.mtp_layers:
+        return replace(model, spec=replace(spec, drafting=True)), Remarks()
+    last = spec.layers[-1]
+    head = last.parameters(spec.hidden) + 2 * spec.hidden * spec.hidden
+    drafting = replace(spec, draft=(last,), draft_parameters=head, drafting=True)
+    text = (
+        f"{model.name}: it has no draft layers of its own; one layer like its last is taken, as an EAGLE head has "
+        f"({head / 1e9:.2f}B parameters); n-gram drafting would add none"
+    )
+    return replace(model, spec=drafting), remarks([text])
+
+
+def _quantised(model: Model, flags: Flags, deployment: Deployment) -> tuple[Model, Remarks]:
+    """The model quantised on load, where a flag asks for it and its checkpoint is plain."""
+    from roofcast.modelspec.requantized import ON_LOAD, requantized  # noqa: PLC0415 - few calls quantise
+
+    method = flags.quantization
+    if method is None:
+        return model, Remarks()
+    if deployment.weights is not None:
+        raise UsageError(f"--quantization {method} and --weights both say how weights are stored; give one of them")
+    own = model.spec.quantization
+    if own is not None:
+        note = f"{model.name}: its checkpoint is stored as {own}; --quantization {method} names its kernels and changes no bytes"
+        return model, remarks(notes=[note])
+    if method not in ON_LOAD:
+        raise UsageError(
+            f"--quantization {method}: {model.name} is stored plainly, and only {', '.join(ON_LOAD)} quantise on load; "
+            f"--weights {method} counts all its parameters in a format"
+        )
+    return requantized(model, method), remarks(notes=[f"{model.name}: linear layers in {method}, quantised as it loads"])
+
+
+def _with_dtype(model: Model, deployment: Deployment, flags: Flags) -> Deployment:
+    """Weights and cache in the dtype that was asked; a cache that was asked in a format of its own stays."""
+    if flags.dtype is None:
+        return deployment
+    asked = FORMATS[flags.dtype]
+    plain = model.spec.quantization is None and deployment.weights is None
+    kv = asked if deployment.kv.bits >= FORMATS["bf16"].bits else deployment.kv
+    return replace(deployment, weights=asked if plain and asked.name != model.spec.dtype else deployment.weights, kv=kv)
+
+
+def _halved(model: Model, deployment: Deployment) -> bool:
+    spec = model.spec
+    stated = spec.dtype == "fp32" and spec.quantization is None
+    return stated and deployment.weights is None and deployment.engine in HALVING
+
+
+def check_capability(model: Model, deployment: Deployment, flags: Flags) -> None:
+    """Refuses a format that the engine has no kernels for on the device.
+
+    Raises:
+        UsageError: naming the format, what it needs, and what would do.
+    """
+    accelerator = deployment.accelerator
+    if accelerator.compute_capability is None or deployment.engine not in HALVING:
+        return
+    have = float(accelerator.compute_capability)
+    asked = deployment.weights.name if isinstance(deployment.weights, Format) else None
+    stored = {"--weights": asked, "--quantization": flags.quantization, "its weights": model.spec.quantization}
+    wanted = [(option, name) for option, name in stored.items() if name in LEAST]
+    if deployment.kv.name == "fp8":
+        wanted.append(("--kv", "fp8"))
+    for option, name in wanted:
+        if have < LEAST[name]:
+            raise UsageError(_cannot(accelerator, f"{option} {name}", LEAST[name], deployment.engine))
+    if flags.dtype == "bf16" and have < BF16_FROM:
+        raise UsageError(_cannot(accelerator, "--dtype bf16", BF16_FROM, deployment.engine) + "; --dtype fp16 would do")
+
+
+def _cannot(accelerator: Accelerator, what: str, least: float, engine: str) -> str:
+    return (
+        f"{what} cannot run on {accelerator.id} in {engine}: it needs compute capability {least:.1f}, "
+        f"{accelerator.id} has {accelerator.compute_capability}"
+    )

@@ -1,0 +1,199 @@
+"""`roofcast fit` with a serving engine, and with a server's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.errors import UsageError
+from roofcast.cli.engine_flags import read_flags
+from roofcast.cli.machine import find_machine, machine_remarks
+from roofcast.cli.session import Output, formats, load, present
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.engines.advice import Advice
+    from roofcast.calculators.engines.flags import Flags
+    from roofcast.calculators.engines.terms import EngineMemory, Served
+    from roofcast.calculators.fit import FitResult
+    from roofcast.calculators.logs import StartLog
+    from roofcast.cli.fit import Asked
+    from roofcast.hwdb.lookup import Match
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+
+# what a log calls the options that are no flags of engines.flags
+DEVICES = {
+    "tp": ("tensor_parallel_size", "tp_size", "tp"),
+    "pp": ("pipeline_parallel_size", "pp_size", "pp"),
+    "dp": ("data_parallel_size", "dp_size", "dp"),
+}
+CACHES = ("kv_cache_dtype", "type_k", "cache_type_k")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The question, with what a log says of it filled in."""
+
+    engine: str
+    flags: Flags
+    settings: Mapping[str, str]
+    log: StartLog | None
+
+
+def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | None, output: Output) -> FitResult:
+    """Answers with an engine's rules, and sets a log beside them where one is given."""
+    from roofcast.calculators.engine_fit import fit_engine
+    from roofcast.calculators.log_answer import log_against
+    from roofcast.calculators.rules import check_rules
+    from roofcast.reports.fit import fit_document
+
+    ask = _ask(asked, written, path)
+    match = find_machine(asked.gpu)
+    served, loaded_remarks = _served(asked, ask, match)
+    contexts = sorted({*(asked.contexts or ()), *(rule.context for rule in asked.rules if rule.context)}) or None
+    if asked.contexts is None and contexts:
+        from roofcast.calculators.engine_fit import contexts_within
+
+        first = fit_engine(served, None)[1]
+        contexts = sorted({*contexts, *contexts_within(served, first, None)})
+    result, memory, said = fit_engine(served, contexts)
+    result = replace(result, requirements=check_rules(asked.rules, result))
+    result = replace(result, advice=_advice(served, memory, result, asked))
+    if ask.log is not None:
+        result = replace(result, log=log_against(ask.log, served, memory))
+    inputs = _inputs(asked, ask, match, served) | {"contexts": [row.context for row in result.contexts]}
+    present(fit_document(result, inputs, said + loaded_remarks + machine_remarks(match)), output)
+    return result
+
+
+def _ask(asked: Asked, written: Mapping[str, object], path: str | None) -> Ask:
+    """Engine and flags: as asked, else as a log says.
+
+    Raises:
+        UsageError: an engine that is not known, a flag that it does not have, a log that cannot be read.
+    """
+    from roofcast.calculators.cache_format import check_engine
+    from roofcast.calculators.engines.flags import check_flags
+
+    log = None if path is None else _read_log(path)
+    engine = asked.engine or (log.engine if log else "none")
+    check_engine(engine)
+    if log is not None and engine == "none":
+        raise UsageError(f"--engine none prints no log; --log {path} is of {log.engine}")
+    check_flags(engine, read_flags(written, {}))
+    settings = dict(log.settings) if log else {}
+    if log is not None and log.version:
+        settings["engine_version"] = log.version
+    flags = read_flags(written, _own(engine, settings))
+    check_flags(engine, flags)
+    return Ask(engine, flags, settings, log)
+
+
+def _own(engine: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """What a log says of flags that the engine has here."""
+    from roofcast.calculators.engines.flags import TAKES
+
+    takes = TAKES.get(engine, frozenset()) | {"engine_version"}
+    return {name: text for name, text in settings.items() if name in takes}
+
+
+def _read_log(path: str) -> StartLog:
+    """Reads a log.
+
+    Raises:
+        UsageError: it cannot be opened, or says nothing of a start.
+    """
+    from roofcast.calculators.logs import bounded_lines, read_start_log
+
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:  # noqa: PTH123 - a name as written
+            return read_start_log(bounded_lines(file, path), path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--log {path}: it cannot be read ({reason})") from error
+
+
+def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
+    """The model on the machine, as the engine loads it."""
+    from roofcast.calculators.cache_format import cache_format
+    from roofcast.calculators.deployment import Deployment
+    from roofcast.calculators.engines.serving import serve
+    from roofcast.cli.deploy import Machine
+
+    weight_format, asked_kv = formats(asked.weights, asked.kv)
+    devices = dict(asked.devices)
+    for name, spelled in DEVICES.items():
+        stated = next((ask.settings[key] for key in spelled if key in ask.settings), None)
+        if devices[name] is None and devices["gpus"] is None and stated and stated.isdecimal():
+            devices[name] = int(stated) or None
+    machine = Machine(
+        asked.gpu, devices["gpus"], devices["tp"], devices["pp"] or 1, devices["ep"] or 1, devices["dp"] or 1, None, ask.engine
+    )
+    shards = machine.shards()
+    loaded = _load(asked, ask)
+    kv_format, of_cache = cache_format(loaded, asked_kv or _logged_cache(ask.settings), ask.engine)
+    deployment = Deployment(match.accelerator, kv_format, weight_format, shards, ask.engine)
+    served, said = serve(loaded, deployment, ask.flags)
+    return served, of_cache + said
+
+
+def _load(asked: Asked, ask: Ask) -> Model:
+    """The model asked for, else the one that the log names.
+
+    Raises:
+        UsageError: neither names one.
+    """
+    name = asked.model or ask.settings.get("model")
+    if not name:
+        raise UsageError("MODEL is missing, and the log names none; give it as in `roofcast fit llama-3.1-8b --log FILE`")
+    return load(name, asked.lookup)
+
+
+def _logged_cache(settings: Mapping[str, str]) -> Format | None:
+    """The cache's format that a log states; None where it says auto, or nothing."""
+    from roofcast.modelspec.formats import FORMATS, OTHER_NAMES
+
+    text = next((settings[key] for key in CACHES if key in settings), "auto").lower()
+    for name in (OTHER_NAMES.get(text, text), text.partition("_")[0]):
+        if name in FORMATS:
+            return FORMATS[name]
+    return None
+
+
+def _advice(served: Served, memory: EngineMemory, result: FitResult, asked: Asked) -> list[Advice]:
+    """What to change, where it does not fit or a rule is not met."""
+    missed = [r for r in result.requirements if r.passed is False]
+    if result.fits and not missed:
+        return []
+    from roofcast.calculators.engines.advice import Wanted, advice
+
+    contexts = tuple(row.context for row in result.contexts)
+    rule = next((rule for rule in asked.rules if rule.context and any(r.rule == rule.text for r in missed)), None)
+    short = next((row.context for row in result.contexts if row.max_sequences < 1), max(contexts))
+    wanted = Wanted(contexts, rule.context or short, rule.least) if rule else Wanted(contexts, short)
+    return advice(served, memory, wanted)
+
+
+def _inputs(asked: Asked, ask: Ask, match: Match, served: Served) -> dict[str, object]:
+    """The question as `inputs` repeats it."""
+    shards = served.ready.deployment.shards
+    return {
+        "model": asked.model or ask.settings.get("model"),
+        "gpu": match.accelerator.id,
+        "gpu_note": match.alias_note,
+        "gpus": shards.devices,
+        "tp": shards.tp,
+        "pp": shards.pp,
+        "ep": shards.ep,
+        "dp": shards.dp,
+        "engine": ask.engine,
+        "kv": served.ready.deployment.kv.name,
+        "flags": ask.flags.given,
+        "log": None if ask.log is None else ask.log.engine,
+        **asked.inputs,
+    }
+
+
