@@ -218,7 +218,7 @@ def test_a_model_of_states_alone_serves_any_length() -> None:
     """Mamba keeps no tokens: slots decide, and none is cut off."""
     made = started(ready_of("mamba-2.8b", "h100"))
 
-    assert made.reason is None
+    assert (made.reason, made.longest) == (None, 2048)  # its config states no context
     assert made.room.sequences(10) == made.room.sequences(10**6) > 0
     assert [group.kind for group in made.groups] == ["state"]
 
@@ -307,6 +307,16 @@ def test_running_requests_of_replicas_and_of_few_tokens() -> None:
     few = started(ready_of("llama-3.1-8b", "h100"), {"kv": 1000 * 131_072.0})
 
     assert [each.room.running for each in (replicas, apart, few) if isinstance(each.room, Pools)] == [8, 16, 500]
+
+
+def test_slots_of_states_bound_running_requests() -> None:
+    """47 slots of 5 a request are 9, whatever was asked; https://github.com/sgl-project/sglang/issues/38846."""
+    ready = ready_of("qwen3.5-9b", "rtx 3090", tp=2)
+    slot = 24 * (32 * 128 * 128 * 4 + 8192 * 3 * 2) / 2
+    made = started(ready, {"kv": 47.5 * slot / 0.9}, max_running_requests=32)
+
+    assert isinstance(made.room, Pools)
+    assert (made.room.slots, made.room.running, made.room.sequences(1)) == (47, 9, 9)
 
 
 def test_the_interval_holds_both_ends() -> None:

@@ -295,6 +295,14 @@ def test_flags_that_cannot_be(engine: Answer, flags: dict[str, Any]) -> None:
         started(engine, llama_2(), **flags)
 
 
+@ENGINES
+def test_a_model_without_keys_and_values(engine: Answer, longest: str) -> None:
+    """States alone are refused, naming engines that have rules for them."""
+    del longest
+    with pytest.raises(UsageError, match=r"states and no tokens; vllm, sglang"):
+        started(engine, ready_of("mamba-2.8b", "h100"))
+
+
 # parts
 
 

@@ -174,7 +174,14 @@ class Leftover:
 
 
 def cache_of(served: Served, given: Mapping[str, float], plan: Leftover) -> EngineMemory:
-    """The engine's memory: kv = share x (visible - outside - what is taken before), in whole blocks."""
+    """The engine's memory: kv = share x (visible - outside - what is taken before), in whole blocks.
+
+    Raises:
+        UsageError: the model keeps nothing of a token.
+    """
+    if not plan.each:
+        text = "is not modelled for a model that keeps states and no tokens; vllm, sglang and llama.cpp are"
+        raise UsageError(f"--engine {plan.engine} {text}")
     visible = visible_term(served.ready, given)
     kv = _kv_term(plan, visible, given)
     counts = [_blocks(plan, size) for size in (kv.low, kv.bytes, kv.high)]
@@ -207,8 +214,6 @@ def cache_of(served: Served, given: Mapping[str, float], plan: Leftover) -> Engi
 
 def _blocks(plan: Leftover, size: float) -> int:
     """Blocks of a cache of so many bytes; where a started one counts, of its whole tokens."""
-    if not plan.each:
-        return 0
     tokens = int(size // plan.each)
     return -(-tokens // plan.block) if plan.rounds_up else tokens // plan.block
 

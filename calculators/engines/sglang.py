@@ -33,6 +33,7 @@ NEWEST: Final = "0.5.10"
 WINDOW_RATIO, STATE_RATIO = 0.8, 0.9  # swa_full_tokens_ratio, mamba_full_memory_ratio
 SPARSE_PAGE: Final = 64  # tokens of a page of MLA beside a sparse index
 BLACKWELL, BLACKWELL_PAGE = (10, 0), 64  # its kernels have pages of 64, in the newest versions
+UNSTATED: Final = 2048  # tokens of the longest request of a config that does not say [token]
 DRAFTING_REQUESTS: Final = 48  # max_running_requests where tokens are drafted
 
 
@@ -69,7 +70,7 @@ def answer(served: Served, given: Mapping[str, float]) -> EngineMemory:
     low, pools, high = (_pools(setup, size, stated="kv" in given) for size in rest)
     kv = EngineTerm("kv", pools.kv_bytes, low.kv_bytes, high.kv_bytes, _kv_rule(pools), _provenance(terms, given))
     asked = served.flags.max_model_len
-    longest = asked or served.ready.model.spec.max_context or pools.tokens
+    longest = asked or served.ready.model.spec.max_context or UNSTATED
     reason = _reason(pools, terms, rest[1], asked)
     state = () if not setup.cells.state else (_state_term(setup, low, pools, high),)
     return EngineMemory(
@@ -211,7 +212,8 @@ def _pools(setup: _Setup, size: float, *, stated: bool) -> Pools:
         pools = hold(cells, size, split, slots)
     else:
         pools = fill(cells, size, split, asked)
-    return replace(pools, running=_running(setup, pools.tokens, asked))
+    running = [_running(setup, pools.tokens, asked), None if pools.slots is None else pools.slots // split.slots]
+    return replace(pools, running=min((most for most in running if most is not None), default=None))
 
 
 def _asked(setup: _Setup) -> int | None:
@@ -225,7 +227,7 @@ def _running(setup: _Setup, tokens: int, asked: int | None) -> int | None:
     """max_running_requests: as asked, else 512 tokens / longest within 2,048 and 4,096; half the tokens at most."""
     if not setup.cells.full:
         return asked
-    longest = setup.served.flags.max_model_len or setup.served.ready.model.spec.max_context or tokens or 1
+    longest = setup.served.flags.max_model_len or setup.served.ready.model.spec.max_context or UNSTATED
     most = min(4096, max(2048, int(tokens / longest * 512))) if asked is None else asked
     return min(most, tokens // 2)
 
@@ -239,7 +241,8 @@ def _kv_rule(pools: Pools) -> str:
 def _state_term(setup: _Setup, low: Pools, pools: Pools, high: Pools) -> EngineTerm:
     """Slots of recurrent states. [B]"""
     ratio = setup.split.state
-    rule = f"{ratio:g} / (1 + {ratio:g}) of the rest: {pools.slots:,} slots x {pools.cells.state:,.0f} B"
+    share = f"{ratio:g} / (1 + {ratio:g})" if pools.cells.full else "all"
+    rule = f"{share} of the rest: {pools.slots:,} slots x {pools.cells.state:,.0f} B"
     return assumed("states", (low.state_bytes, pools.state_bytes, high.state_bytes), rule)
 
 
