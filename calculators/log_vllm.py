@@ -33,7 +33,7 @@ GROWN: Final = (
         r"[Rr]equested memory: (?:(?P<gpu_memory_utilization>[\d.]{1,12}) \(util\), )?(?P<budget>@) ?GiB",
     ),
     message("otal non KV cache memory", r"otal non KV cache memory: (?P<non_kv>@) ?GiB"),
-    message("torch peak memory increase", r"(?<!-)torch peak memory increase: (?P<activation>@) ?GiB"),
+    message("torch peak memory increase", r"torch peak memory increase: (?P<activation>@) ?GiB"),
     message("non-torch forward increase memory", r"non-torch forward increase memory: (?P<non_torch>@) ?GiB"),
     message("weights memory: ", r"weights memory: (?P<weights>@) ?GiB"),
     message("specified by kv_cache_memory_bytes", r"nitial free memory (?P<free>@) ?GiB, reserved (?P<kv>@) ?GiB"),

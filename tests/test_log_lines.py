@@ -71,6 +71,7 @@ def test_v0_states_blocks() -> None:
     ("line", "expected"),
     [
         ("# GPU blocks: 1464, # CPU blocks: 312", {"blocks": 1464}),
+        ("# CPU blocks: 312\n# GPU blocks: 1464", {"blocks": 1464}),
         ("INFO executor_base.py:110] # CUDA blocks: 36332, # CPU blocks: 9362", {"blocks": 36_332}),
         ("model weights take 5.43GiB; non_torch_memory takes -0.51GiB; x", {"weights": 5.43, "non_torch": -0.51}),
         ("Model loading took 15.0 GiB and 1.831236 seconds", {"weights": 15.0}),
@@ -209,13 +210,13 @@ def test_a_draft_models_lines_are_its_own() -> None:
             "[2025-10-01 10:00:35 TP0] max_total",
             "[x] Load weight begin. avail mem=9.00 GB\n"
             "[x] Load weight end. type=LlamaForCausalLMEagle3, dtype=torch.float16, avail mem=8.00 GB, mem usage=1.00 GB.\n"
-            "[x] KV Cache is allocated. #tokens: 424480, K size: 0.81 GB, V size: 0.81 GB\n"
+            "[x] KV Cache is allocated. #tokens: 212240, K size: 0.81 GB, V size: 0.81 GB\n"
             "[x] max_total",
         )
     )
 
     assert (said(log)["weights"], said(log)["kv"], said(log)["tokens"]) == (15.08, 51.82, 424_480)
-    assert (said(log)["draft_weights"], said(log)["draft_kv"]) == (1.0, 1.62)
+    assert (said(log)["draft_weights"], said(log)["draft_kv"], log.term("draft_tokens").value) == (1.0, 1.62, 212_240)  # type: ignore[union-attr]
     assert (log.settings["dtype"], log.settings["draft_dtype"]) == ("bfloat16", "float16")
 
 
@@ -277,7 +278,7 @@ def test_llama_adds_devices_and_caches() -> None:
         ("load_tensors: Metal_Mapped model buffer size =  1918.34 MiB", {"model_buffer": 1918.34}),
         (
             (
-                "alloc_compute_meta:      CUDA0 compute buffer size =   248.10 MiB\n"
+                "alloc_compute_meta:      CUDA0 compute buffer size =   648.10 MiB\n"
                 "sched_reserve:      CUDA0 compute buffer size =   560.00 MiB\n"
                 "sched_reserve:      CUDA0 compute buffer size =   560.00 MiB"
             ),
@@ -296,3 +297,45 @@ def test_llama_adds_devices_and_caches() -> None:
 def test_llama_lines_of_all_years(text: str, expected: dict[str, float]) -> None:
     """In MiB; buffers count where no summary is, a buffer that is reserved again counts once, an image encoder's not."""
     assert said(read(text), MIB) == expected
+
+
+def test_llamas_draft_model_is_of_the_same_start() -> None:
+    """It is loaded once the cache is there, and has a cache of its own."""
+    log = read(
+        fixture("llama_windows.txt").replace(
+            "main: server is",
+            "srv    load_model: loading draft model '/models/d.gguf'\n"
+            "llama_model_loader: loaded meta data with 3 key-value pairs and 9 tensors from /models/d.gguf (version GGUF V3)\n"
+            "load_tensors:        CUDA0 model buffer size =   100.00 MiB\n"
+            "llama_kv_cache: size =   64.00 MiB (  4096 cells,   4 layers,  1/1 seqs), K (f16): 32.00 MiB, V (f16): 32.00 MiB\n"
+            "main: server is",
+        )
+    )
+
+    assert (said(log, MIB)["kv"], said(log, MIB)["model_buffer"]) == (3090.0, 11_276.95)
+    assert (said(log, MIB)["draft_kv"], said(log, MIB)["draft_model_buffer"]) == (64.0, 100.0)
+    assert (log.settings["model"], log.settings["draft_model"]) == ("/models/m.gguf", "/models/d.gguf")
+
+
+def test_sums_are_as_rough_as_their_parts() -> None:
+    """Two buffers of two decimals: a last digit more of each is 0.02 MiB of the sum."""
+    buffers = "llama_kv_cache: CUDA{0} KV buffer size = {1}.00 MiB\n"
+    kv = read(buffers.format(0, 10) + buffers.format(1, 20)).term("kv")
+
+    assert kv is not None
+    assert (kv.value / MIB, kv.step / MIB) == (30.0, pytest.approx(0.02))
+
+
+def test_the_first_model_that_is_listed_is_the_servers() -> None:
+    """A speculative configuration lists its own, and how it drafts."""
+    log = read(
+        "Initializing a V1 LLM engine (v0.29.0) with config: model='m', speculative_config=SpeculativeConfig(method='mtp', "
+        "model='d', num_spec_tokens=3), dtype=torch.bfloat16"
+    )
+
+    assert log.settings == {
+        "model": "m",
+        "speculative_method": "mtp",
+        "num_speculative_tokens": "3",
+        "dtype": "bfloat16",
+    }

@@ -54,11 +54,14 @@ def test_ranks_that_differ_count_by_their_worst() -> None:
 def test_values_with_other_digits_are_the_same() -> None:
     """14.9888 and 14.99 are one value; 14.99 and 15.00 are two."""
     same = read("Loading model weights took 14.9888 GB\nmodel weights take 14.99GiB; x").term("weights")
+    finer = read("model weights take 14.99GiB; x\nLoading model weights took 14.9888 GB").term("weights")
     other = read("Model loading took 14.99 GiB and\nModel loading took 15.0 GiB and").term("weights")
 
     assert same is not None
     assert other is not None
+    assert finer is not None
     assert (same.ranks, other.ranks) == (1, 2)
+    assert same.value == finer.value == pytest.approx(14.9888 * GIB)
 
 
 def test_running_out_of_memory_later_is_no_failed_start() -> None:
@@ -86,6 +89,40 @@ def test_a_start_that_is_cut_off_does_not_replace_a_whole_one() -> None:
 
     assert said(log)["kv"] == 61.66
     assert log.notes == ("it has 3 starts; this is the last whole one, from line 16",)
+
+
+def test_of_starts_that_are_cut_off_the_whole_one_before_counts() -> None:
+    """The second and the third end while they load weights."""
+    whole = fixture("vllm_v1.txt")
+    cut = "\n".join(whole.splitlines()[:6]) + "\n"
+    log = read(whole + cut + cut)
+
+    assert said(log)["kv"] == 61.66
+    assert log.notes == ("it has 3 starts; this is the last whole one, from line 1",)
+
+
+def test_the_engines_own_reason_is_told() -> None:
+    """An allocation that failed before, and was survived, is not why the start failed."""
+    log = read("Model loading took 1.0 GiB and\nWARNING: out of memory, trying again\n" + fixture("vllm_refused.txt"))
+
+    assert log.failure is not None
+    assert log.failure.startswith("the cache does not hold one request")
+
+
+def test_what_was_survived_is_a_note() -> None:
+    """The server is ready after all."""
+    log = read(
+        "llama_context: n_ctx = 8192\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 9 MiB on device 0: cudaMalloc "
+        "failed: out of memory\nllama_kv_cache: CPU KV buffer size = 64.00 MiB\nmain: server is listening on http://x\n"
+    )
+
+    assert log.failure is None
+    assert log.notes[0].startswith("the server started all the same: a device has no room for a buffer (line 2: ")
+
+
+def test_words_of_failure_are_of_the_logs_engine() -> None:
+    """Another engine's words in a log are not that engine's log."""
+    assert read("Available KV cache memory: 5.0 GiB\nfailed to create context").failure is None
 
 
 def test_engines_of_one_server_are_one_start() -> None:
@@ -175,6 +212,12 @@ def test_what_is_no_text_is_refused() -> None:
     """UTF-16, or no log at all."""
     with pytest.raises(UsageError, match=r"server\.log: line 2 is no text in UTF-8; save the log as UTF-8"):
         list(bounded_lines(io.StringIO("a\n\0b\n"), "server.log"))
+
+
+def test_the_line_that_is_no_text_is_numbered_as_editors_do() -> None:
+    """After a line that is read in four pieces."""
+    with pytest.raises(UsageError, match="line 2 is no text"):
+        list(bounded_lines(io.StringIO("x" * (3 * LONGEST_LINE + 1) + "\n\0"), "server.log"))
 
 
 def test_more_than_a_gigabyte_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
