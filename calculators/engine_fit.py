@@ -41,7 +41,7 @@ def fit_engine(
     asked = contexts_within(served, memory, contexts)
     rows = [_context(served, memory, context) for context in asked]
     fits = memory.reason is None and all(row.max_sequences >= 1 for row in rows)
-    low, high = (memory.tokens[1:] if memory.tokens else (None, None))
+    low, high = memory.tokens[1:] if memory.tokens else (None, None)
     result = FitResult(
         model=model.name,
         gpu=ready.deployment.accelerator.id,
@@ -125,4 +125,3 @@ def _replicas(served: Served) -> Remarks:
     replicas = served.ready.deployment.shards.dp
     text = f"--dp {replicas}: tokens and concurrency are of one replica, as each logs them; sequences are of all"
     return remarks(notes=[text if replicas > 1 else None])
-

@@ -15,16 +15,15 @@ from roofcast.calculators.cache import (
     whole,
     window_bytes,
 )
+from roofcast.calculators.engines.terms import Advice, EngineTerm, Group  # noqa: TC001 - schemas are made of these
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
+from roofcast.calculators.log_lines import LogAgainst  # noqa: TC001 - likewise
 from roofcast.calculators.remarks import contexts_of, model_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roofcast.calculators.engines.advice import Advice
-    from roofcast.calculators.engines.terms import EngineTerm, Group
-    from roofcast.calculators.log_answer import LogAgainst
     from roofcast.modelspec.attention import Attention
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model

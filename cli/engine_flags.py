@@ -43,7 +43,9 @@ class FlagOption:
 
 # flag of calculators.engines.flags.Flags -> its option
 OPTIONS: Final[Mapping[str, FlagOption]] = {
-    "engine_version": FlagOption("version", "Version of the engine whose rules apply (default: the newest known).", "V"),
+    "engine_version": FlagOption(
+        "version", "Version of the engine whose rules apply (default: the newest known).", "V"
+    ),
     "gpu_memory_utilization": FlagOption("share", "vLLM: share of the memory that it may use.", "SHARE"),
     "kv_cache_memory_bytes": FlagOption("bytes", "vLLM: size of the cache, such as 40GiB.", "SIZE"),
     "max_model_len": FlagOption("tokens", "Tokens of the longest request (default: the model's)."),
@@ -92,7 +94,7 @@ def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(name: str, row: FlagOption) -> inspect.Parameter:
     spelled, switch = "--" + name.replace("_", "-"), row.kind == "switch"
     option = typer.Option(spelled, help=row.help) if switch else typer.Option(spelled, metavar=row.shown, help=row.help)
-    hint: Any = Annotated[bool if switch else str | None, option]  # type: ignore[valid-type] # made when it runs
+    hint: Any = Annotated[bool if switch else str | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False if switch else None, annotation=hint)
 
 

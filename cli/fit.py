@@ -103,7 +103,7 @@ class Asked:
     @property
     def inputs(self) -> dict[str, object]:
         """What any answer repeats of it."""
-        return {"weights": self.weights, "require": [rule.text for rule in self.rules], **self.lookup.asked}
+        return {"require": [rule.text for rule in self.rules], **self.lookup.asked}
 
 
 def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], output: Output) -> FitResult:
@@ -120,7 +120,7 @@ def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], outpu
     from roofcast.reports.fit import fit_document
 
     check_flags("none", read_flags(flags, {}))
-    kept = options.share(reserve or "10%")
+    kept = options.share("10%" if reserve is None else reserve)
     weight_format, asked_kv = formats(asked.weights, asked.kv)
     count, match = _count(asked.devices), find_machine(asked.gpu)
     accelerator = match.accelerator
@@ -138,6 +138,7 @@ def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], outpu
         "tp": count,
         "engine": "none",
         "reserve": kept,
+        "weights": asked.weights,
         "kv": kv_format.name,
         "contexts": wanted,
         **asked.inputs,

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.engines.advice import Advice
     from roofcast.calculators.engines.flags import Flags
-    from roofcast.calculators.engines.terms import EngineMemory, Served
+    from roofcast.calculators.engines.terms import Advice, EngineMemory, Served
     from roofcast.calculators.fit import FitResult
     from roofcast.calculators.logs import StartLog
     from roofcast.cli.fit import Asked
@@ -130,7 +129,14 @@ def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
         if devices[name] is None and devices["gpus"] is None and stated and stated.isdecimal():
             devices[name] = int(stated) or None
     machine = Machine(
-        asked.gpu, devices["gpus"], devices["tp"], devices["pp"] or 1, devices["ep"] or 1, devices["dp"] or 1, None, ask.engine
+        asked.gpu,
+        devices["gpus"],
+        devices["tp"],
+        devices["pp"] or 1,
+        devices["ep"] or 1,
+        devices["dp"] or 1,
+        None,
+        ask.engine,
     )
     shards = machine.shards()
     loaded = _load(asked, ask)
@@ -148,7 +154,9 @@ def _load(asked: Asked, ask: Ask) -> Model:
     """
     name = asked.model or ask.settings.get("model")
     if not name:
-        raise UsageError("MODEL is missing, and the log names none; give it as in `roofcast fit llama-3.1-8b --log FILE`")
+        raise UsageError(
+            "MODEL is missing, and the log names none; give it as in `roofcast fit llama-3.1-8b --log FILE`"
+        )
     return load(name, asked.lookup)
 
 
@@ -190,10 +198,9 @@ def _inputs(asked: Asked, ask: Ask, match: Match, served: Served) -> dict[str, o
         "ep": shards.ep,
         "dp": shards.dp,
         "engine": ask.engine,
+        "weights": asked.weights,
         "kv": served.ready.deployment.kv.name,
         "flags": ask.flags.given,
         "log": None if ask.log is None else ask.log.engine,
         **asked.inputs,
     }
-
-

@@ -10,10 +10,9 @@ from roofcast.reports.numbers import GIB, NOTHING, count, fixed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from roofcast.calculators.engines.advice import Advice
-    from roofcast.calculators.engines.terms import EngineTerm, Group
+    from roofcast.calculators.engines.terms import Advice, EngineTerm, Group
     from roofcast.calculators.fit import FitResult
-    from roofcast.calculators.log_answer import LogAgainst, LogLine
+    from roofcast.calculators.log_lines import LogAgainst, LogLine
 
 MOST_ADVICE: Final = 6
 # terms that are no part of a sum: what there is, and what may be used
@@ -107,7 +106,9 @@ def _groups(groups: list[Group]) -> Table:
 def _log(log: LogAgainst) -> Table:
     rows = [_log_row(line) for line in log.lines]
     header = ("log", "logged", "from the log's\nown terms", "predicted", "80 % interval", "", "line")
-    return table(header, rows, title=f"{log.engine} {log.version or ''} log against prediction".replace("  ", " "), left=(0, 5))
+    return table(
+        header, rows, title=f"{log.engine} {log.version or ''} log against prediction".replace("  ", " "), left=(0, 5)
+    )
 
 
 def _log_row(line: LogLine) -> tuple[str, ...]:
@@ -126,7 +127,14 @@ def _sized(term: str, value: float | None) -> str:
 
 def _advice(advice: list[Advice]) -> Table:
     rows = [
-        (each.flag, each.here, "yes" if each.fits else "no", count(each.kv_tokens), count(each.max_sequences), count(each.context))
+        (
+            each.flag,
+            each.here,
+            "yes" if each.fits else "no",
+            count(each.kv_tokens),
+            count(each.max_sequences),
+            count(each.context),
+        )
         for each in advice[:MOST_ADVICE]
     ]
     header = ("what to change", "with roofcast", "fits", "KV tokens", "requests", "of tokens")

@@ -61,7 +61,7 @@ BAD_USAGE: list[tuple[tuple[str, ...], int, tuple[str, ...]]] = [
     ((*FIT, "--reserve", "8 GB"), 2, ("8 GB", "10%")),
     ((*FIT, "--reserve", "nan"), 2, ("nan", "10%")),
     ((*FIT, "--reserve", ""), 2, ("10%",)),
-    ((*FIT, "--engine", "vllm"), 2, ("vllm", "none")),
+    ((*FIT, "--engine", "transformers"), 2, ("transformers", "none", "vllm")),
     ((*FIT, "--engine", "nosuch"), 2, ("nosuch", "none")),
     ((*FIT, "--gpus", "0"), 2, ("--gpus", "1")),
     ((*FIT, "--gpus", "-1"), 2, ("--gpus",)),

@@ -51,6 +51,20 @@ def test_ranks_that_differ_count_by_their_worst() -> None:
     assert log.notes == ("ranks differ in weights, kv: the least cache and the most of what is used count",)
 
 
+def test_one_of_two_kinds_of_graphs_may_differ() -> None:
+    """Kinds add up, 0.50 + 0.30; that ranks differ in one of them is told."""
+    graphs = "Capture {0} graph end. Time elapsed: 8.10 s. mem usage={1} GB. avail mem=9.11 GB.\n"
+    log = read(
+        graphs.format("cuda", "0.50")
+        + graphs.format("piecewise CUDA", "0.20")
+        + graphs.format("piecewise CUDA", "0.30")
+    )
+    term = log.term("cuda_graphs")
+
+    assert term is not None
+    assert (term.ranks, term.value / GIB, term.low / GIB) == (2, pytest.approx(0.8), pytest.approx(0.7))
+
+
 def test_values_with_other_digits_are_the_same() -> None:
     """14.9888 and 14.99 are one value; 14.99 and 15.00 are two."""
     same = read("Loading model weights took 14.9888 GB\nmodel weights take 14.99GiB; x").term("weights")
@@ -103,7 +117,8 @@ def test_of_starts_that_are_cut_off_the_whole_one_before_counts() -> None:
 
 def test_the_engines_own_reason_is_told() -> None:
     """An allocation that failed before, and was survived, is not why the start failed."""
-    log = read("Model loading took 1.0 GiB and\nWARNING: out of memory, trying again\n" + fixture("vllm_refused.txt"))
+    first, *rest = fixture("vllm_refused.txt").splitlines()
+    log = read("\n".join([first, "WARNING: out of memory, trying again", *rest]))
 
     assert log.failure is not None
     assert log.failure.startswith("the cache does not hold one request")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.deployment import prepare
 from roofcast.calculators.engines.registry import engine_memory
 from roofcast.calculators.engines.serving import check_capability, serve
+from roofcast.calculators.engines.terms import Advice
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.modelspec.errors import ModelError
 from roofcast.modelspec.formats import FORMATS
@@ -24,24 +25,6 @@ MOST_TP: Final = 16
 FEWER: Final = (256, 64)  # requests at once that are tried
 SHORTER: Final = (8192, 2048)  # tokens of a step that are tried
 NARROW: Final = "fp8"
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One change, and what it gives."""
-
-    flag: str
-    """As the engine spells it."""
-    here: str
-    """As roofcast spells it."""
-    fits: bool
-    """Whether the server starts, with at least one request at every context asked."""
-    kv_tokens: int | None
-    """Tokens of cache then; null where the engine prints none."""
-    max_sequences: int
-    """Requests of the context that falls short, or of the longest one, at once."""
-    context: int
-    """That context. [token]"""
 
 
 @dataclass(frozen=True, slots=True)

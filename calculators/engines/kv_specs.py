@@ -36,6 +36,7 @@ WHOLE: Final = frozenset({FULL, MLA})
 INDEX_KEY: Final = 128
 SPARSE_LATENT: Final = (576, 656.0)  # elements of the latent with its key, and what they take in fp8
 COMPRESSED_TOKEN: Final = (512, 584.0)
+EXPANDED: Final = 256  # width that vLLM before 0.7 pads keys and values of MLA's heads to
 PER_HEAD_SCALE: Final = 4.0  # of keys and of values of one head of a token, in formats with a scale a head
 
 # classes whose recurrent state vLLM keeps in the model's format unless a key or flag says another
@@ -72,6 +73,7 @@ class CacheFormats:
         tp: devices that share the heads.
         drafted: tokens drafted a step: convolutions keep so many columns more.
         head_scales: whether each head of a token has a scale in fp32 beside its keys, and one beside its values.
+        latent: whether MLA's latent is kept; else keys and values of every head, padded to 256.
     """
 
     kv: Format
@@ -80,6 +82,7 @@ class CacheFormats:
     tp: int = 1
     drafted: int = 0
     head_scales: bool = False
+    latent: bool = True
 
 
 def layer_keeps(layers: Iterable[Layer], formats: CacheFormats) -> list[Keeps]:
@@ -121,7 +124,7 @@ def mixer_keeps(mixer: Attention, formats: CacheFormats) -> list[Keeps]:
     if keys:
         kept.append(_of_keys(mixer, keys, formats))
     if index:
-        kept.append(Keeps(MLA, _index_bytes(index.state, formats)))
+        kept.append(Keeps(MLA, _index_bytes(index.state)))
     if states:
         kept.append(Keeps(STATE, state=_state_bytes(mixer, states, formats)))
     return kept
@@ -131,6 +134,9 @@ def _of_keys(mixer: Attention, keys: list[Kept], formats: CacheFormats) -> Keeps
     """Keys and values, or the latent: the sum of its parts; a window or a chunk where there is one."""
     token = sum(_key_bytes(part, formats, sparse=bool(getattr(mixer, "index", None))) for part in keys)
     cap = next((part.cap for part in keys), None)
+    if isinstance(mixer, LatentAttention) and not formats.latent:
+        heads = -(-mixer.query_heads // formats.tp)
+        return Keeps(FULL, 2 * heads * EXPANDED * formats.kv.bytes_per_element)
     if isinstance(mixer, LatentAttention):
         return Keeps(SLIDING if cap else MLA, token, reach=cap)
     if cap is None:
@@ -146,9 +152,8 @@ def _key_bytes(part: Kept, formats: CacheFormats, *, sparse: bool) -> float:
     return entry_bytes(part, formats.kv, formats.tp) + scales
 
 
-def _index_bytes(parts: Iterable[Kept], formats: CacheFormats) -> float:
-    """Keys of an index: a byte an element and a scale for 128 of them."""
-    del formats
+def _index_bytes(parts: Iterable[Kept]) -> float:
+    """Keys of an index: a byte an element and a scale for 128 of them. [B]"""
     return sum(part.elements * (1 + 4 / INDEX_KEY) for part in parts)
 
 

@@ -43,7 +43,9 @@ def serve(model: Model, deployment: Deployment, flags: Flags) -> tuple[Served, R
     halved = _halved(loaded, deployment)
     if halved:
         deployment = replace(deployment, weights=FORMATS["bf16"])
-        said += remarks([f"{model.name}: its weights in fp32 are loaded in 16 bits, the default; --dtype fp32 keeps them"])
+        said += remarks(
+            [f"{model.name}: its weights in fp32 are loaded in 16 bits, the default; --dtype fp32 keeps them"]
+        )
     return Served(prepare(loaded, deployment), flags), drafts + said
 
 
@@ -86,7 +88,9 @@ def _quantised(model: Model, flags: Flags, deployment: Deployment) -> tuple[Mode
             f"--quantization {method}: {model.name} is stored plainly, and only {', '.join(ON_LOAD)} quantise on load; "
             f"--weights {method} counts all its parameters in a format"
         )
-    return requantized(model, method), remarks(notes=[f"{model.name}: linear layers in {method}, quantised as it loads"])
+    return requantized(model, method), remarks(
+        notes=[f"{model.name}: linear layers in {method}, quantised as it loads"]
+    )
 
 
 def _with_dtype(model: Model, deployment: Deployment, flags: Flags) -> Deployment:
@@ -117,7 +121,7 @@ def check_capability(model: Model, deployment: Deployment, flags: Flags) -> None
     have = float(accelerator.compute_capability)
     asked = deployment.weights.name if isinstance(deployment.weights, Format) else None
     stored = {"--weights": asked, "--quantization": flags.quantization, "its weights": model.spec.quantization}
-    wanted = [(option, name) for option, name in stored.items() if name in LEAST]
+    wanted = [(option, name) for option, name in stored.items() if name is not None and name in LEAST]
     if deployment.kv.name == "fp8":
         wanted.append(("--kv", "fp8"))
     for option, name in wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import hypot
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -92,6 +92,24 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Advice:
+    """One change, and what it gives."""
+
+    flag: str
+    """As the engine spells it."""
+    here: str
+    """As roofcast spells it."""
+    fits: bool
+    """Whether the server starts, with at least one request at every context asked."""
+    kv_tokens: int | None
+    """Tokens of cache then; null where the engine prints none."""
+    max_sequences: int
+    """Requests of the context that falls short, or of the longest one, at once."""
+    context: int
+    """That context. [token]"""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineMemory:
     """An engine's answer, of one device.
 
@@ -126,7 +144,7 @@ class EngineMemory:
     concurrency: float | None
     longest: int
     room: Room
-    said: Remarks = Remarks()
+    said: Remarks = field(default_factory=Remarks)
     reason: str | None = None
     token_bytes: float | None = None
 

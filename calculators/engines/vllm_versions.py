@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.errors import UsageError
 
@@ -31,6 +31,7 @@ class VllmRules:
         shared_workspace: whether experts' intermediate results stay allocated beside the sampler's.
         reserved: memory that the allocator keeps of weights' loading, counted as used, as a share of the weights, where
             devices share layers. [-]
+        latent: whether MLA's latent is cached, and not keys and values of every head.
         second_runner: classes that the second model runner serves, which samples in place and estimates no graphs.
     """
 
@@ -45,6 +46,7 @@ class VllmRules:
     state_mode: str = "none"
     shared_workspace: bool = False
     reserved: float = 0.0
+    latent: bool = False
     second_runner: frozenset[str] = frozenset()
 
 
@@ -59,9 +61,10 @@ def _rows() -> tuple[VllmRules, ...]:
 # Sources: logs that https://github.com/llm-d-incubation/llm-d-planner collects (0.11, 0.15 to 0.19); vllm-project/vllm,
 # pull requests 2031 (0.2.5 counts what the allocator reserves: Llama 2 70B on 4 A100 lost 13 GiB), 9352 (0.6.4) and 43308
 # (the tokens line), issues 2136, 5248, 40691, 54458 and 49878; a 0.24 measured on an H200.
-CHANGES: Final[Mapping[Version, Mapping[str, object]]] = {
+CHANGES: Final[Mapping[Version, Mapping[str, Any]]] = {
     (0, 2, 5): {"reserved": 0.57},
     (0, 6, 4): {"reserved": 0.0},
+    (0, 7): {"latent": True},
     (0, 8): {"engine": "V1"},
     (0, 12): {"shared_workspace": True},
     (0, 17): {"row_bytes": 12.5},

@@ -1,0 +1,105 @@
+"""vLLM's cache, laid out for a model and its flags: formats, block sizes, and the tokens that its log prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.engines.kv_groups import Layout, Paging, arrange
+from roofcast.calculators.engines.kv_specs import MLA, STATE, CacheFormats, layer_keeps
+from roofcast.modelspec.formats import FORMATS, TORCH_DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.calculators.engines.terms import Served
+    from roofcast.calculators.engines.vllm_start import Started
+    from roofcast.calculators.engines.vllm_weights import Stage
+
+MLA_ALIGN: Final = 64  # tokens that a hybrid's block is a multiple of beside MLA [token]
+SPARSE_BLOCK: Final = 64  # tokens of a block under an index [token]
+COMPRESSED_BLOCK: Final = 256
+STATE_KEYS: Final = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
+
+
+def stage_layout(started: Started, first: int, stage: Stage) -> Layout:
+    """The cache of a stage's layers, laid out."""
+    served, rules = started.served, started.rules
+    flags = served.flags
+    formats = _formats(started)
+    layers = served.ready.model.spec.active_layers[first : first + stage.layers]
+    kept = layer_keeps(layers, formats)
+    kinds = {one.kind for one in kept}
+    block = flags.block_size or _block(served)
+    mode = flags.mamba_cache_mode or rules.state_mode
+    drafted = (flags.num_speculative_tokens or 0) * rules.drafted_blocks
+    paging = Paging(
+        block=block,
+        align=MLA_ALIGN if MLA in kinds and STATE in kinds else block,
+        batched=started.tokens * rules.in_flight,
+        context_parallel=flags.decode_context_parallel_size or 1,
+        state_blocks={"none": 1 + drafted, "align": 2 + drafted, "all": None}[mode],
+        hybrid=not flags.disable_hybrid_kv_cache_manager and rules.engine != "V0",
+    )
+    return arrange(kept, paging)
+
+
+def _block(served: Served) -> int:
+    """Tokens of a block that kernels ask for: 64 under a sparse index, 256 of compressed attention, else 16. [token]"""
+    spec = served.ready.model.spec
+    mixers = [mixer for layer in spec.layer_counts for mixer in layer.mixers]
+    if any(hasattr(mixer, "ratio") for mixer in mixers):
+        return COMPRESSED_BLOCK
+    latent = any(getattr(mixer, "kv_lora_rank", 0) and getattr(mixer, "index", None) for mixer in mixers)
+    return SPARSE_BLOCK if latent else Paging().block
+
+
+def _formats(started: Started) -> CacheFormats:
+    """Formats of the cache and of states."""
+    served = started.served
+    flags, ready = served.flags, served.ready
+    model = FORMATS[flags.dtype or ready.formats.activations]
+    state = flags.mamba_ssm_cache_dtype or state_dtype(ready.model.config)
+    return CacheFormats(
+        kv=ready.deployment.kv,
+        model=model,
+        state=FORMATS.get(state or ""),
+        tp=ready.deployment.shards.tp,
+        drafted=flags.num_speculative_tokens or 0,
+        head_scales=ready.deployment.kv.name == "int8",
+        latent=started.rules.latent,
+    )
+
+
+def state_dtype(config: Mapping[str, object]) -> str | None:
+    """Format of recurrent states that a config asks for, in itself or in its text model; None where it does not say.
+
+    >>> state_dtype({"text_config": {"mamba_ssm_dtype": "float32"}})
+    'fp32'
+    """
+    text = config.get("text_config")
+    for block in (config, text if isinstance(text, dict) else {}):
+        for key in STATE_KEYS:
+            if block.get(key):
+                return TORCH_DTYPES.get(str(block[key]))
+    return None
+
+
+def printed_tokens(started: Started, layout: Layout, blocks: int) -> int:
+    """The line `GPU KV cache size`: blocks // groups x the smallest block; newer, int(concurrency x longest). [token]
+
+    Source: vLLM, v1/core/kv_cache_utils.py; vllm-project/vllm pull request 43308.
+    """
+    if started.rules.counts_requests:
+        return int(layout.concurrency(blocks, started.longest) * started.longest)
+    return blocks // layout.groups * layout.block_tokens * layout.paging.context_parallel
+
+
+def layout_said(layout: Layout) -> Remarks:
+    """What should be known of a layout: slots that are padding, and what is taken for granted of compressed attention."""
+    padding = sum(one.groups * layout.size - one.layers for one in layout.sharing) if len(layout.sharing) > 1 else 0
+    share = padding / (layout.groups * layout.size)
+    text = f"{padding} of {layout.groups * layout.size} layer slots of the cache are padding ({share:.0%})"
+    compressed = any(one.keeps.per > 1 for one in layout.sharing)
+    own = "compressed attention has a layout of its own in vLLM, which is taken as pages of its parts, unpadded"
+    return remarks([own if compressed else None], notes=[text if padding else None])

@@ -1,0 +1,76 @@
+"""vLLM as it is started: its question with every default filled in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.engines.device import visible_term
+from roofcast.calculators.engines.terms import GIB, Served
+from roofcast.calculators.errors import UsageError
+from roofcast.modelspec.formats import FORMATS
+
+if TYPE_CHECKING:
+    from roofcast.calculators.engines.vllm_versions import VllmRules
+
+# A step's tokens and requests where no flag says them, by the device. Source: vLLM, engine/arg_utils.py: 70 GiB or more
+# of memory, but no A100, is a large one; the server's defaults, not those of the offline class.
+LARGE: Final = 70 * GIB
+LARGE_STEP: Final = (8192, 1024)
+SMALL_STEP: Final = (2048, 256)
+V0_STEP: Final = (2048, 256)
+V0_UNCHUNKED: Final = 32768  # longest request that V0 profiles whole [token]
+NO_CONTEXT: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """vLLM as it is started: the question with every default filled in.
+
+    Args:
+        served: the question.
+        rules: of the version.
+        longest: tokens of the longest request. [token]
+        tokens, rows: of the profiled step.
+        width: bytes of an activation. [B]
+    """
+
+    served: Served
+    rules: VllmRules
+    longest: int
+    tokens: int
+    rows: int
+    width: float
+
+    @property
+    def second_runner(self) -> bool:
+        """Whether the second model runner serves the model."""
+        return self.served.ready.model.spec.model_type in self.rules.second_runner
+
+
+def start(served: Served, rules: VllmRules) -> Started:
+    """Fills in what the flags leave to vLLM.
+
+    Raises:
+        UsageError: shares and sizes that vLLM refuses.
+    """
+    flags, spec = served.flags, served.ready.model.spec
+    longest = flags.max_model_len or spec.max_context or NO_CONTEXT
+    tokens, rows = _step(served, rules, longest)
+    tokens, rows = flags.max_num_batched_tokens or tokens, flags.max_num_seqs or rows
+    if tokens < rows:
+        raise UsageError(
+            f"--max-num-batched-tokens {tokens:,} is less than --max-num-seqs {rows:,}; it must be at least that"
+        )
+    dtype = FORMATS[flags.dtype or served.ready.formats.activations]
+    return Started(served, rules, longest, min(tokens, rows * longest), rows, dtype.bytes_per_element)
+
+
+def _step(served: Served, rules: VllmRules, longest: int) -> tuple[int, int]:
+    """Tokens and requests of a step by default."""
+    if rules.engine == "V0":
+        tokens, rows = V0_STEP
+        return (max(longest, tokens) if longest <= V0_UNCHUNKED else tokens), rows
+    accelerator = served.ready.deployment.accelerator
+    large = visible_term(accelerator).bytes >= LARGE and accelerator.architecture != "Ampere"
+    return LARGE_STEP if large else SMALL_STEP

@@ -1,0 +1,49 @@
+"""A start-up log against the prediction, as an answer holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A term of a log beside its prediction."""
+
+    term: str
+    """What it is."""
+    logged: float
+    """Bytes of a size, else a plain number."""
+    from_log: float | None
+    """The same by the engine's rules from what the log says before it; null where that does not tell."""
+    predicted: float | None
+    """The same from model, machine and flags alone; null where nothing is predicted."""
+    low: float | None
+    """Lower end of the prediction's 80 % interval."""
+    high: float | None
+    """Upper end."""
+    agrees: bool | None
+    """Whether the log lies in the interval, give or take 2 % and its rounding; null without prediction."""
+    cause: str | None
+    """What usually causes such a difference; null where there is none."""
+    line: int
+    """Line of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAgainst:
+    """A start-up log against the prediction."""
+
+    engine: str
+    """Whose log it is."""
+    version: str | None
+    """As the log states it; null where it does not."""
+    lines: list[LogLine]
+    """Its terms, in the order in which the engine comes to them."""
+    first_difference: str | None
+    """The first term that is not as predicted; null where all are."""
+    cause: str | None
+    """What usually causes that."""
+    failure: str | None
+    """Why the server did not start; null where the log shows no failure."""
+    notes: list[str]
+    """What should be known of the log."""
