@@ -26,8 +26,12 @@ DIALECTS: Final = (VLLM, SGLANG, LLAMA)
 NAMES: Final[Mapping[str, str]] = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
 # what any engine may end with; the engine's own words, where it has them, say more
 ENDINGS: Final[Mapping[str, str]] = {
-    "out of memory": "a device ran out of memory",
     "OutOfMemoryError": "a device ran out of memory",
+    "CUDA out of memory": "a device ran out of memory",
+    "HIP out of memory": "a device ran out of memory",
+    "CUDA error: out of memory": "a device ran out of memory",
+    "cudaMalloc failed: out of memory": "a device ran out of memory",
+    "ErrorOutOfDeviceMemory": "a device ran out of memory",
     "Engine core initialization failed": "the engine's process failed; its own lines, if the log has them, say why",
 }
 
