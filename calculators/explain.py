@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import import_module
 from typing import Final
 
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.explain_served import SERVED, place_of
 from roofcast.modelspec.nearest import nearest
 
+_RAISES: Final = re.compile(r"\n+Raises:\n(?:[ ]+\S.*(?:\n|$))+")
 # term as printed -> module and name of the function that counts it
 TERMS: Final[dict[str, tuple[str, str]]] = {
     "kv_bytes_per_token": ("roofcast.calculators.cache", "kv_bytes_per_token"),
@@ -130,7 +133,6 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "bytes_per_element": ("roofcast.modelspec.formats", "Format.bytes_per_element"),
 }
 
-
 # headings of tables -> their terms
 HEADINGS: Final[dict[str, str]] = {
     "ttft": "ttft_seconds",
@@ -210,6 +212,20 @@ HEADINGS: Final[dict[str, str]] = {
     "roofline's optimism": "roofline_optimism",
     "sms busy": "busy_share",
     "wave eff.": "wave_efficiency",
+    "kv cache": "kv",
+    "non-torch": "non_torch",
+    "cuda graphs": "cuda_graphs",
+    "compute buffer": "compute_buffer",
+    "80 % interval": "interval",
+    "kv tokens": "kv_tokens",
+    "block size": "block_tokens",
+    "concurrency": "max_concurrency",
+    "padding": "groups",
+    "page kib": "page_bytes",
+    "request_blocks": "blocks_per_request",
+    "blocks of the longest request": "blocks_per_request",
+    "sequences": "max_sequences",
+    "requests": "max_sequences",
 }
 # terms of matrices -> what they are
 MATRICES: Final[dict[str, str]] = {
@@ -229,24 +245,36 @@ MATRICES: Final[dict[str, str]] = {
 
 
 def explain(term: str) -> str:
-    """The docstring of the function that counts a term, which may be named by the heading of its column.
+    """The docstrings of the functions that count a term, which may be named by the heading of its column.
 
     Raises:
         UsageError: no such term.
     """
     term = HEADINGS.get(term.strip().lower(), term)
-    if term not in TERMS:
-        near = nearest(term, TERMS)
+    known = dict.fromkeys((*TERMS, *SERVED))
+    if term not in known:
+        near = nearest(term, known)
         hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise UsageError(f"nothing to explain under {term!r}{hint}; terms: {', '.join(TERMS)}")
-    module, path = TERMS[term]
+        raise UsageError(f"nothing to explain under {term!r}{hint}; terms: {', '.join(known)}")
+    parts = []
+    if term in TERMS:
+        what = f"{MATRICES[term]}\n\n" if term in MATRICES else ""
+        parts.append(f"{term}: {what}{_counted(*TERMS[term])}")
+    if term in SERVED:
+        what, places = SERVED[term]
+        parts.append(f"{term}, with a serving engine: {what}")
+        parts += [_counted(*place_of(name)) for name in places]
+    return "\n\n".join(parts)
+
+
+def _counted(module: str, path: str) -> str:
+    """A function's docstring, without doctest and errors, and its name."""
     target: object = import_module(module)
     for name in path.split("."):
         target = inspect.getattr_static(target, name)
     text = inspect.getdoc(target)
     if not text:
         raise UsageError("formulas stand in docstrings, which python -OO strips; run without it")
-    for rest in (">>>", "Raises:"):  # the doctest is for the tests, the errors for those who call it
-        text = text.partition(rest)[0].rstrip()
-    what = f"{MATRICES[term]}\n\n" if term in MATRICES else ""
-    return f"{term}: {what}{text}\n\nCounted by {module}.{path}"
+    # the doctest is for the tests, the errors for those who call it
+    text = _RAISES.sub("\n", text.partition(">>>")[0].rstrip() + "\n").rstrip()
+    return f"{text}\n\nCounted by {module}.{path}"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import json
 import re
 from importlib import import_module
 
 import pytest
 
 from roofcast.calculators.errors import UsageError
-from roofcast.calculators.explain import TERMS, explain
+from roofcast.calculators.explain import HEADINGS, TERMS, explain
+from roofcast.calculators.explain_served import SERVED, place_of
 from roofcast.cli.app import COMMANDS
 from tests.running import roofcast
 
@@ -95,18 +97,46 @@ PRINTED = (
     "splits",
     "workspace_bytes",
 )
+# of `fit` with a serving engine; names of an engine's memory terms are printed too, and looked for in its answers
+SERVED_PRINTED = (
+    "kv_tokens",
+    "kv_bytes_per_token",
+    "kv_bytes_per_sequence",
+    "blocks",
+    "block_tokens",
+    "groups",
+    "page_bytes",
+    "blocks_per_request",
+    "max_concurrency",
+    "max_sequences",
+)
+# engine -> models that have every term it prints
+ENGINES = {
+    "vllm": ("qwen3-30b-a3b",),
+    "sglang": ("llama-3.1-8b", "qwen3.5-9b"),
+    "tensorrt-llm": ("llama-3.1-8b",),
+    "tgi": ("llama-3.1-8b",),
+    "lmdeploy": ("llama-3.1-8b",),
+    "llama.cpp": ("llama-3.1-8b",),
+    "ollama": ("llama-3.1-8b",),
+}
+UNCOUNTED = frozenset({"free", "overhead", "left"})  # sums of the lines around them, and what no source counts
 # two quantities with an operator between them, or an equals sign
 EQUATION = re.compile(
     r"[\w)\]] = [\w(]|[\w)\]%] (?:x|\+|-|/|\*|>=|<=) [\w(]|\b\d [A-Z]\b|sum of|sum over|floor\(|min\("
 )
 UNIT = re.compile(r"\[(?:-|[A-Za-z]+(?:/[A-Za-z]+)?)\]")
-CHOICES = frozenset({"kv_format", "bound_by"})  # a name that is chosen and not counted
+CHOICES = frozenset({"kv_format", "bound_by", "visible"})  # a name that is chosen and not counted
 COUNTS = CHOICES | frozenset({"parameters", "parameters_in_files", "max_sequences"})  # a plain count needs no unit
 
 
 def counted_by(term: str) -> object:
     """Return the function or property that counts a term."""
-    module, path = TERMS[term]
+    return found(*TERMS[term])
+
+
+def found(module: str, path: str) -> object:
+    """Return a function or property by its module and name."""
     target: object = import_module(module)
     for name in path.split("."):
         target = inspect.getattr_static(target, name)
@@ -137,6 +167,78 @@ def test_every_term_has_its_equation(term: str) -> None:
 def test_every_term_has_its_unit(term: str) -> None:
     """The docstring behind a term names the unit in brackets, `[B]`, unless it is a plain count."""
     assert UNIT.search(docstring(term).partition(">>>")[0]), docstring(term)
+
+
+@pytest.mark.parametrize("term", SERVED)
+def test_every_term_of_an_engine_resolves(term: str) -> None:
+    """`--explain TERM` prints every function of the engines that counts a term, with its first sentence."""
+    text = explain(term)
+
+    assert SERVED[term][0] in text
+    for name in SERVED[term][1]:
+        module, path = place_of(name)
+        assert (inspect.getdoc(found(module, path)) or "?").splitlines()[0] in text
+        assert f"Counted by {module}.{path}" in text
+
+
+@pytest.mark.parametrize("term", sorted(SERVED.keys() - CHOICES))
+def test_every_term_of_an_engine_has_its_equation_and_unit(term: str) -> None:
+    """What is printed of a term of an engine says how it is made, and its unit."""
+    text = explain(term).partition(", with a serving engine: ")[2]
+
+    assert EQUATION.search(text), text
+    assert UNIT.search(text), text
+
+
+@pytest.mark.parametrize(
+    ("engine", "model"), [(engine, model) for engine, models in ENGINES.items() for model in models]
+)
+def test_every_line_of_an_engines_memory_is_a_term(engine: str, model: str) -> None:
+    """The name of every line of the memory table is a term to ask for, but for what is only a sum or assumed whole."""
+    outcome = roofcast("fit", model, "--gpu", "h200-sxm", "--engine", engine, "--format", "json")
+
+    names = {term["name"] for term in json.loads(outcome.out)["result"]["terms"]}
+    assert "kv" in names
+    assert {HEADINGS.get(name, name) for name in names - UNCOUNTED} <= SERVED.keys()
+
+
+@pytest.mark.parametrize("term", SERVED_PRINTED)
+def test_every_quantity_that_an_engine_prints_is_a_term(term: str) -> None:
+    """The key that a number of an engine has in JSON is the term to ask for."""
+    assert term in SERVED
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_every_heading_leads_to_a_term(heading: str) -> None:
+    """A heading stands for a term that can be explained."""
+    assert HEADINGS[heading] in TERMS.keys() | SERVED.keys()
+
+
+def test_a_name_that_two_commands_use_has_both_formulas() -> None:
+    """`blocks` are thread blocks of `attention` and blocks of an engine's cache: both are told."""
+    text = explain("blocks")
+
+    assert "Counted by roofcast.calculators.flash_decoding.decode_blocks" in text
+    assert "available // page // g" in text
+
+
+def test_errors_are_left_out_and_sources_kept() -> None:
+    """What a function raises is of no interest to who asks for a formula; a source after it is."""
+    text = explain("budget")
+
+    assert "Raises:" not in text
+    assert "UsageError" not in text
+    assert "Source: vLLM, v1/worker/gpu_worker.py" in text
+
+
+def test_the_activation_peak_has_formulas_and_sources() -> None:
+    """`fit --explain activation` tells the layers' part, the sampler's and the experts', each with its source."""
+    text = roofcast("fit", "--explain", "activation").out
+
+    assert "max(forward, sampler)" in text
+    assert "N b (3 h + w)" in text
+    assert "S V (b + r)" in text
+    assert text.count("Source: ") >= 3
 
 
 @pytest.mark.parametrize("term", PRINTED)
@@ -171,7 +273,7 @@ def test_an_unknown_term() -> None:
     with pytest.raises(UsageError, match=r"crossover_tokens") as refused:
         explain("crossover_token")
 
-    assert all(term in str(refused.value) for term in TERMS)
+    assert all(term in str(refused.value) for term in (*TERMS, *SERVED))
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "schema"])
