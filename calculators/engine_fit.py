@@ -75,8 +75,9 @@ def contexts_within(served: Served, memory: EngineMemory, contexts: Sequence[int
     """Contexts asked; by default those of the model as far as the server's longest request, and that one."""
     if contexts:
         return tuple(dict.fromkeys(contexts))
-    usual = (context for context in contexts_of(served.ready.model, None) if context < memory.longest)
-    return (*usual, memory.longest)
+    longest = max(1, memory.longest)
+    usual = (context for context in contexts_of(served.ready.model, None) if context < longest)
+    return (*usual, longest)
 
 
 def _memory(memory: EngineMemory) -> FitMemory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.engines.registry import engine_memory
@@ -9,11 +10,15 @@ from roofcast.calculators.log_compare import compare, first_difference, given_of
 from roofcast.calculators.log_lines import LogAgainst, LogLine
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roofcast.calculators.engines.terms import EngineMemory, Served
+    from roofcast.calculators.log_compare import Compared
     from roofcast.calculators.log_terms import StartLog
 
 # terms that the budget is spent on, which must all be logged before the cache follows from them
 SPENT: Final = ("weights", "activation", "non_torch")
+OLDER: Final = ("0.20.0", "0.7.3")  # versions whose tokens lines are tried on a log that states none
 
 
 def log_against(log: StartLog, served: Served, predicted: EngineMemory) -> LogAgainst:
@@ -30,9 +35,7 @@ def log_against(log: StartLog, served: Served, predicted: EngineMemory) -> LogAg
     rows = compare(log, predicted)
     first = first_difference(rows)
     own = own_terms(log, served)
-    lines = [
-        LogLine(r.term, r.logged, own.get(r.term), r.predicted, r.low, r.high, r.agrees, r.cause, r.line) for r in rows
-    ]
+    lines = [_line(row, own.get(row.term)) for row in rows]
     return LogAgainst(
         engine=log.engine,
         version=log.version,
@@ -44,60 +47,116 @@ def log_against(log: StartLog, served: Served, predicted: EngineMemory) -> LogAg
     )
 
 
-def own_terms(log: StartLog, served: Served) -> dict[str, float]:
+def _line(row: Compared, own: Own | None) -> LogLine:
+    value, low, high = own or (None, None, None)
+    return LogLine(
+        term=row.term,
+        logged=row.logged,
+        from_log=value,
+        from_log_low=low,
+        from_log_high=high,
+        predicted=row.predicted,
+        low=row.low,
+        high=row.high,
+        agrees=row.agrees,
+        cause=row.cause,
+        line=row.line,
+    )
+
+
+Own = tuple[float, float, float]  # a value, and the least and most that the printed digits allow
+
+
+def own_terms(log: StartLog, served: Served) -> dict[str, Own]:
     """What the engine's rules make of the log's own terms: the cache, its blocks, tokens and concurrency.
 
-    The cache from budget, weights, activations, memory beside PyTorch's and graphs; blocks from the cache as logged, of
-    all that its printed digits allow those that give the logged tokens; tokens and concurrency from the blocks.
+    The cache from budget, weights, activations, memory beside PyTorch's and graphs; blocks from the cache as logged, as
+    its printed digits allow them; tokens and concurrency from the blocks as logged, else from those that the digits
+    allow and that give the logged tokens. Of a server with stages the log prints the first one's cache; blocks are of
+    the fullest.
     """
     given, engine = given_of(log), served.ready.deployment.engine
-    blocks = given.pop("blocks", None)
-    kv = given.pop("kv", None)
-    own: dict[str, float] = {}
-    total = log.term("non_kv")
-    if total is not None and "budget" in given:
-        own["kv"] = given["budget"] - total.value
-    elif given.keys() >= set(SPENT):
-        own["kv"] = engine_memory(engine, served, given).kv[0]
-    if kv is None and blocks is None:
-        return own
-    counted = blocks if kv is None else _blocks(log, served, kv, blocks)
-    at = {"kv": kv or 0.0} | ({} if counted is None else {"blocks": counted})
-    memory = engine_memory(engine, served, at)
-    return own | _counts(memory, from_kv=_from_kv(engine, served, kv, blocks))
-
-
-def _counts(memory: EngineMemory, *, from_kv: float | None) -> dict[str, float]:
+    blocks, kv = given.pop("blocks", None), given.pop("kv", None)
+    own: dict[str, Own | None] = {}
+    derived = _derived(log, served, given)
+    staged = served.ready.deployment.shards.pp > 1
+    if derived is not None and not staged:
+        own["kv"] = derived
+    size = log.term("kv")
+    held = derived if staged and derived is not None else _printed(kv, size.step if size else 0.0)
+    if held is not None:
+        own["blocks"] = _near(blocks, _blocks_of(engine, served, held))
+    counted = blocks if blocks is not None else _counted(log, served, held)
+    known = {name: value for name, value in own.items() if value is not None}
+    if counted is None:
+        return known
+    memory = engine_memory(engine, served, {"kv": held[0] if held else 0.0, "blocks": counted})
     made = {
         "block_size": memory.block_tokens,
-        "blocks": from_kv if from_kv is not None else memory.blocks,
         "tokens": memory.tokens[0] if memory.tokens else None,
         "concurrency": memory.concurrency,
     }
-    return {name: float(value) for name, value in made.items() if value is not None}
+    return known | {name: (float(n), float(n), float(n)) for name, n in made.items() if n is not None}
 
 
-def _from_kv(engine: str, served: Served, kv: float | None, logged: float | None) -> float | None:
-    """Blocks that the logged cache holds, where the log states blocks too; None else."""
-    if kv is None or logged is None:
+def _printed(value: float | None, step: float) -> Own | None:
+    """A logged value and what its digits allow."""
+    return None if value is None else (value, value - step / 2, value + step / 2)
+
+
+def _derived(log: StartLog, served: Served, given: Mapping[str, float]) -> Own | None:
+    """The cache from what the log says is taken off the budget; None where it does not say all of it."""
+    total = log.term("non_kv")
+    if total is not None and "budget" in given:
+        return _printed(given["budget"] - total.value, 2 * total.step)
+    if not given.keys() >= set(SPENT):
         return None
-    blocks = engine_memory(engine, served, {"kv": kv}).blocks
-    return None if blocks is None else float(blocks)
+    taken = {"cuda_graphs": 0.0} | dict(given)  # a log without an estimate of graphs is of a server that takes none off
+    step = max((term.step for term in log.terms if term.name in SPENT), default=0.0)
+    return _printed(engine_memory(served.ready.deployment.engine, served, taken).kv[0], 4 * step)
 
 
-def _blocks(log: StartLog, served: Served, kv: float, logged: float | None) -> float | None:
-    """Blocks of the pool: as logged, else those within the rounding of the cache that give the logged tokens."""
-    tokens, size = log.term("tokens"), log.term("kv")
-    if logged is not None or tokens is None or size is None:
-        return logged
-    engine, half = served.ready.deployment.engine, size.step / 2
-    low, high = (engine_memory(engine, served, {"kv": kv + off}).blocks for off in (-half, half))
-    if low is None or high is None:
+def _blocks_of(engine: str, served: Served, kv: Own) -> Own | None:
+    """Blocks of a cache, and of the least and most that it may be."""
+    counts = [engine_memory(engine, served, {"kv": size}).blocks for size in kv]
+    if any(count is None for count in counts):
         return None
+    value, low, high = (float(count or 0) for count in counts)
+    return value, low, high
+
+
+def _near(logged: float | None, allowed: Own | None) -> Own | None:
+    """Of what is allowed, the one nearest to what is logged."""
+    if allowed is None or logged is None:
+        return allowed
+    _, low, high = allowed
+    return min(max(logged, low), high), low, high
+
+
+def _counted(log: StartLog, served: Served, kv: Own | None) -> float | None:
+    """Of the blocks that the logged cache allows, the fewest that give the logged tokens."""
+    tokens, engine = log.term("tokens"), served.ready.deployment.engine
+    if tokens is None or kv is None or (allowed := _blocks_of(engine, served, kv)) is None:
+        return None
+    low, high = int(allowed[1]), int(allowed[2])
     while low < high:  # tokens grow with blocks
         middle = (low + high) // 2
-        made = engine_memory(engine, served, {"kv": kv, "blocks": float(middle)}).tokens
+        made = engine_memory(engine, served, {"kv": kv[0], "blocks": float(middle)}).tokens
         if made is None:
             return None
         low, high = (middle + 1, high) if made[0] < tokens.value else (low, middle)
     return float(low)
+
+
+def version_by_tokens(log: StartLog, served: Served) -> Served:
+    """The question with the version that the log's tokens line is of, where neither user nor log says it.
+
+    Two meanings are known: blocks over groups, and concurrency times the longest request. Where the newest rules do not
+    give the logged tokens and older ones do, the older ones count.
+    """
+    tokens = log.term("tokens")
+    if tokens is None or served.flags.engine_version is not None or log.engine != "vllm":
+        return served
+    asked = [replace(served, flags=replace(served.flags, engine_version=version)) for version in (None, *OLDER)]
+    found = (each for each in asked if own_terms(log, each).get("tokens", (None,))[0] == tokens.value)
+    return next(found, served)

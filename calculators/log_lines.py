@@ -15,6 +15,10 @@ class LogLine:
     """Bytes of a size, else a plain number."""
     from_log: float | None
     """The same by the engine's rules from what the log says before it; null where that does not tell."""
+    from_log_low: float | None
+    """The least that the log's printed digits allow."""
+    from_log_high: float | None
+    """The most."""
     predicted: float | None
     """The same from model, machine and flags alone; null where nothing is predicted."""
     low: float | None

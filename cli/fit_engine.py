@@ -45,13 +45,15 @@ class Ask:
 def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | None, output: Output) -> FitResult:
     """Answers with an engine's rules, and sets a log beside them where one is given."""
     from roofcast.calculators.engine_fit import fit_engine
-    from roofcast.calculators.log_answer import log_against
+    from roofcast.calculators.log_answer import log_against, version_by_tokens
     from roofcast.calculators.rules import check_rules
     from roofcast.reports.fit import fit_document
 
     ask = _ask(asked, written, path)
     match = find_machine(asked.gpu)
     served, loaded_remarks = _served(asked, ask, match)
+    if ask.log is not None:
+        served = version_by_tokens(ask.log, served)
     contexts = sorted({*(asked.contexts or ()), *(rule.context for rule in asked.rules if rule.context)}) or None
     if asked.contexts is None and contexts:
         from roofcast.calculators.engine_fit import contexts_within

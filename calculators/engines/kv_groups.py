@@ -97,6 +97,12 @@ class Layout:
         """Bytes of a block over all the layers that it serves: g x page. [B]"""
         return self.size * self.page
 
+    @property
+    def token_bytes(self) -> float:
+        """Bytes that a further token of a request takes, once windows are full: g page / B of each group that holds all. [B]"""
+        whole = (one for one in self.sharing if one.keeps.kind in WHOLE)
+        return sum(one.groups * self.block_bytes / one.block for one in whole) / self.paging.context_parallel
+
     def blocks(self, available: float) -> int:
         """Blocks of the pool: available // page // g. [block]
 
@@ -227,7 +233,7 @@ def arrange(kept: Iterable[Keeps], paging: Paging) -> Layout:
     if kinds <= WHOLE or len(counts) == 1:
         return _one_group(counts, paging)
     sized = _sized(counts, paging)
-    page = max(block * one.token for one, block in sized.items() if one.kind != STATE)
+    page = max(block * one.token if one.kind != STATE else one.state for one, block in sized.items())
     size = _group_size(list(counts.values()))
     sharing = tuple(Sharing(one, n, _ceil(n, size), sized[one]) for one, n in counts.items())
     return Layout(sharing, size, page, paging)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.cached import ACTIVATION_BITS, entry_bytes
-from roofcast.modelspec.compressed import CompressedAttention
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
 from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
@@ -30,12 +29,10 @@ CROSS: Final = "cross"
 WHOLE: Final = frozenset({FULL, MLA})
 
 # An index key of sparse attention takes 128 bytes in FP8 and a scale in fp32, whatever the cache's format is. The FP8
-# cache of MLA beside an index takes 512 bytes, 4 scales in fp32 and a RoPE key of 64 in bf16; compressed attention's
-# 448 bytes, a RoPE key of 64 in bf16 and 8 bytes of scales. Source: vLLM, kv_cache_interface.py; vLLM recipes,
-# DeepSeek-V3.2. [B]
+# cache of MLA beside an index takes 512 bytes, 4 scales in fp32 and a RoPE key of 64 in bf16. Source: vLLM,
+# kv_cache_interface.py; vLLM recipes, DeepSeek-V3.2. [B]
 INDEX_KEY: Final = 128
 SPARSE_LATENT: Final = (576, 656.0)  # elements of the latent with its key, and what they take in fp8
-COMPRESSED_TOKEN: Final = (512, 584.0)
 EXPANDED: Final = 256  # width that vLLM before 0.7 pads keys and values of MLA's heads to
 PER_HEAD_SCALE: Final = 4.0  # of keys and of values of one head of a token, in formats with a scale a head
 
@@ -52,14 +49,12 @@ class Keeps:
         token: bytes of a token on one device; 0 of a state. [B]
         state: bytes of the state of one sequence on one device. [B]
         reach: the window's or chunk's tokens, or those of an encoder. [token]
-        per: tokens that one entry stands for. [token]
     """
 
     kind: str
     token: float = 0.0
     state: float = 0.0
     reach: int | None = None
-    per: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +105,6 @@ def layer_keeps(layers: Iterable[Layer], formats: CacheFormats) -> list[Keeps]:
 
 def mixer_keeps(mixer: Attention, formats: CacheFormats) -> list[Keeps]:
     """What one mixer keeps: its keys and values, its index and its state, an entry each."""
-    if isinstance(mixer, CompressedAttention):
-        return _compressed(mixer, formats)
     index = getattr(mixer, "index", None)
     parts = [part for part in mixer.state if not (index and part in index.state)]
     keys = [part for part in parts if part.format == CACHE and not part.fixed]
@@ -174,19 +167,6 @@ def _state_bytes(mixer: Attention, parts: Iterable[Kept], formats: CacheFormats)
             stated = formats.state or (own if part.format == FP32 else formats.model)
             total += elements * stated.bytes_per_element
     return total
-
-
-def _compressed(mixer: CompressedAttention, formats: CacheFormats) -> list[Keeps]:
-    """Compressed attention: a window of single tokens, entries of r tokens each, and an index over these."""
-    elements, packed = COMPRESSED_TOKEN
-    narrow = formats.kv.bits < ACTIVATION_BITS and mixer.head_dim == elements
-    token = packed if narrow else mixer.head_dim * formats.kv.bytes_per_element
-    kept = [Keeps(SLIDING, token, reach=mixer.sliding_window)]
-    if mixer.ratio:
-        kept.append(Keeps(MLA, token / mixer.ratio, per=mixer.ratio))
-    if mixer.indexed:
-        kept.append(Keeps(MLA, mixer.index_head_dim * (1 + 4 / INDEX_KEY) / mixer.ratio, per=mixer.ratio))
-    return kept
 
 
 def without_windows(kept: Iterable[Keeps]) -> list[Keeps]:

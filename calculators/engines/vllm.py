@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import floor
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.engines.kv_groups import Layout, PagedRoom
 from roofcast.calculators.engines.terms import GIB, EngineMemory, EngineTerm, Served
-from roofcast.calculators.engines.vllm_layout import layout_said, printed_tokens, stage_layout
+from roofcast.calculators.engines.vllm_layout import LeastRoom, laid_out, layout_said, printed_tokens, stage_layout
 from roofcast.calculators.engines.vllm_start import Started, start
 from roofcast.calculators.engines.vllm_terms import joined, stage_terms
 from roofcast.calculators.engines.vllm_versions import rules_of
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 # What a GPU holds before the profile, which the cache does not pay: CUDA's context, and NCCL's buffers. [B]
 CONTEXT: Final = {"one": 0.51 * GIB, "stages": 1.48 * GIB, "plain": 0.7 * GIB, "workspaces": 1.53 * GIB}
+
+
+BESIDE: Final = ("activation", "non_torch", "cuda_graphs")
+UNKNOWN_LAYOUT: Final = "vLLM's layout of compressed attention is not modelled: sequences are by what they keep at least, blocks and tokens null"
 
 
 def answer(served: Served, given: Mapping[str, float]) -> EngineMemory:
@@ -40,26 +45,42 @@ def answer(served: Served, given: Mapping[str, float]) -> EngineMemory:
     started = start(served, rules)
     terms, layout, blocks = _least(started, given)
     kv = terms[-1]
-    counted = _blocks(layout, kv, blocks, given)
-    tokens = tuple(printed_tokens(started, layout, n) for n in counted)
-    concurrency = layout.concurrency(counted[0], started.longest)
-    said = _said(started, unknown) + layout_said(layout)
-    return EngineMemory(
+    made = EngineMemory(
         engine="vllm",
         version=version,
         visible=terms[0].bytes,
         budget=terms[1].bytes,
         terms=terms,
         kv=(kv.bytes, kv.low, kv.high),
+        block_tokens=None,
+        groups=(),
+        blocks=None,
+        tokens=None,
+        concurrency=None,
+        longest=started.longest,
+        room=LeastRoom(served.ready, kv.bytes),
+        said=_said(started, unknown),
+        reason=_refusal(started, terms),
+    )
+    if not laid_out(served.ready.model.spec):
+        return replace(made, said=made.said + remarks([UNKNOWN_LAYOUT]))
+    return _laid_out(made, started, layout, _blocks(layout, kv, blocks, given))
+
+
+def _laid_out(made: EngineMemory, started: Started, layout: Layout, blocks: tuple[int, int, int]) -> EngineMemory:
+    """The answer with its cache in blocks."""
+    tokens = [printed_tokens(started, layout, n) for n in blocks]
+    return replace(
+        made,
         block_tokens=layout.block_tokens,
         groups=layout.shown(started.longest),
-        blocks=counted[0],
+        blocks=blocks[0],
         tokens=(tokens[0], min(tokens), max(tokens)),
-        concurrency=concurrency,
-        longest=started.longest,
-        room=PagedRoom(layout, counted[0]),
-        said=said,
-        reason=_reason(started, terms, layout, counted[0]),
+        concurrency=layout.concurrency(blocks[0], started.longest),
+        room=PagedRoom(layout, blocks[0]),
+        said=made.said + layout_said(layout),
+        reason=made.reason or _too_long(started, made.kv[0], layout, blocks[0]),
+        token_bytes=layout.token_bytes,
     )
 
 
@@ -85,35 +106,45 @@ def _blocks(layout: Layout, kv: EngineTerm, least: int, given: Mapping[str, floa
     return least, layout.blocks(kv.low), layout.blocks(kv.high)
 
 
-def _reason(started: Started, terms: tuple[EngineTerm, ...], layout: Layout, blocks: int) -> str | None:
-    """Why the server does not start; None where it does."""
+def _refusal(started: Started, terms: tuple[EngineTerm, ...]) -> str | None:
+    """Why nothing is left for a cache, or the server does not even try; None where there is a cache."""
     by_name = {term.name: term for term in terms}
-    shards = started.served.ready.deployment.shards
-    accelerator = started.served.ready.deployment.accelerator
-    free = by_name["visible"].high - CONTEXT[joined(accelerator, shards.tp, shards.pp)]
+    visible, budget, weights = by_name["visible"], by_name["budget"].bytes / GIB, by_name["weights"].bytes / GIB
+    deployment = started.served.ready.deployment
+    free = visible.high - CONTEXT[joined(deployment.accelerator, deployment.shards.tp, deployment.shards.pp)]
     if by_name["budget"].bytes > free and started.served.flags.kv_cache_memory_bytes is None:
-        most = free / by_name["visible"].bytes
         return (
-            f"free memory at start, {free / GIB:.1f} GiB, is less than the budget, {by_name['budget'].bytes / GIB:.1f} GiB; "
-            f"--gpu-memory-utilization {most - 0.005:.2f} would do"
+            f"free memory at start, {free / GIB:.1f} GiB, is less than the budget, {budget:.1f} GiB; "
+            f"--gpu-memory-utilization {floor(100 * free / visible.bytes) / 100:.2f} would do"
         )
-    if by_name["kv"].bytes <= 0:
-        weights = by_name["weights"].bytes / GIB
-        alone = "the weights alone take" if by_name["weights"].bytes > by_name["budget"].bytes else "the weights take"
-        return f"{alone} {weights:.1f} GiB, the budget is {by_name['budget'].bytes / GIB:.1f} GiB: nothing is left for the cache"
+    if by_name["kv"].bytes > 0:
+        return None
+    if weights > budget:
+        return f"the weights alone take {weights:.1f} GiB, the budget is {budget:.1f} GiB"
+    beside = sum(by_name[name].bytes for name in BESIDE if name in by_name) / GIB
+    return (
+        f"the weights take {weights:.1f} GiB and activations and the rest {beside:.1f}, the budget is {budget:.1f} GiB: "
+        "nothing is left for the cache"
+    )
+
+
+def _too_long(started: Started, kv: float, layout: Layout, blocks: int) -> str | None:
+    """Why one request of the longest length is too long; None where it fits."""
     need = layout.request_blocks(started.longest)
-    if need > blocks:
-        fits = layout.longest_request(blocks, started.longest)
-        return (
-            f"one request of {started.longest:,} tokens needs {need * layout.block_bytes / GIB:.2f} GiB of cache, "
-            f"{by_name['kv'].bytes / GIB:.2f} are there; the longest that fits has {fits:,} tokens"
-        )
-    return None
+    if need <= blocks:
+        return None
+    fits = layout.longest_request(blocks, started.longest)
+    return (
+        f"one request of {started.longest:,} tokens needs {need * layout.block_bytes / GIB:.2f} GiB of cache, "
+        f"{kv / GIB:.2f} are there; the longest that fits has {fits:,} tokens"
+    )
 
 
 def _said(started: Started, unknown: str | None) -> Remarks:
     """What was taken for granted of the version and the defaults."""
     flags, pp = started.served.flags, started.served.ready.deployment.shards.pp
+    unbound = flags.max_model_len is None and started.served.ready.model.spec.max_context is None
+    length = f"its config bounds no request; {started.longest:,} tokens are taken, --max-model-len sets it"
     defaults = [
         f"--{name} {value:,}, the server's default on this device"
         for name, value, asked in (
@@ -123,4 +154,4 @@ def _said(started: Started, unknown: str | None) -> Remarks:
         if asked is None
     ]
     stages = f"with {pp} stages the cache is that of the fullest; the log shows the first one's" if pp > 1 else None
-    return remarks([unknown, *defaults], notes=[stages])
+    return remarks([unknown, length if unbound else None, *defaults], notes=[stages])

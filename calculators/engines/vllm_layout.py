@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.cache import kept_bytes
 from roofcast.calculators.engines.kv_groups import Layout, Paging, arrange
 from roofcast.calculators.engines.kv_specs import MLA, STATE, CacheFormats, layer_keeps
+from roofcast.modelspec.compressed import CompressedAttention
 from roofcast.modelspec.formats import FORMATS, TORCH_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from roofcast.calculators.deployment import Ready
     from roofcast.calculators.engines.terms import Served
     from roofcast.calculators.engines.vllm_start import Started
     from roofcast.calculators.engines.vllm_weights import Stage
+    from roofcast.modelspec.spec import ModelSpec
 
 MLA_ALIGN: Final = 64  # tokens that a hybrid's block is a multiple of beside MLA [token]
 SPARSE_BLOCK: Final = 64  # tokens of a block under an index [token]
-COMPRESSED_BLOCK: Final = 256
 STATE_KEYS: Final = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
 
 
@@ -45,11 +49,9 @@ def stage_layout(started: Started, first: int, stage: Stage) -> Layout:
 
 
 def _block(served: Served) -> int:
-    """Tokens of a block that kernels ask for: 64 under a sparse index, 256 of compressed attention, else 16. [token]"""
+    """Tokens of a block that kernels ask for: 64 under a sparse index, else 16. [token]"""
     spec = served.ready.model.spec
     mixers = [mixer for layer in spec.layer_counts for mixer in layer.mixers]
-    if any(hasattr(mixer, "ratio") for mixer in mixers):
-        return COMPRESSED_BLOCK
     latent = any(getattr(mixer, "kv_lora_rank", 0) and getattr(mixer, "index", None) for mixer in mixers)
     return SPARSE_BLOCK if latent else Paging().block
 
@@ -96,10 +98,38 @@ def printed_tokens(started: Started, layout: Layout, blocks: int) -> int:
 
 
 def layout_said(layout: Layout) -> Remarks:
-    """What should be known of a layout: slots that are padding, and what is taken for granted of compressed attention."""
+    """What should be known of a layout: slots that are padding."""
     padding = sum(one.groups * layout.size - one.layers for one in layout.sharing) if len(layout.sharing) > 1 else 0
     share = padding / (layout.groups * layout.size)
     text = f"{padding} of {layout.groups * layout.size} layer slots of the cache are padding ({share:.0%})"
-    compressed = any(one.keeps.per > 1 for one in layout.sharing)
-    own = "compressed attention has a layout of its own in vLLM, which is taken as pages of its parts, unpadded"
-    return remarks([own if compressed else None], notes=[text if padding else None])
+    return remarks(notes=[text if padding else None])
+
+
+def laid_out(spec: ModelSpec) -> bool:
+    """Whether vLLM's layout of the cache is known: that of compressed attention is not.
+
+    It differs by a factor of eight from one checkpoint to the next (https://github.com/vllm-project/vllm/issues/51041).
+    """
+    return not any(isinstance(mixer, CompressedAttention) for layer in spec.layer_counts for mixer in layer.mixers)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastRoom:
+    """A cache whose layout is not known: what requests take at least.
+
+    Args:
+        ready: the model on the machine.
+        size: of the cache. [B]
+    """
+
+    ready: Ready
+    size: float
+
+    def sequences(self, context: int) -> int:
+        """Requests of so many tokens at once, at most."""
+        return max(0, int(self.size // self.sequence_bytes(context)))
+
+    def sequence_bytes(self, context: int) -> float:
+        """What one takes at least on one device. [B]"""
+        deployment = self.ready.deployment
+        return kept_bytes(self.ready.kept, deployment.kv, context, deployment.shards.tp)
