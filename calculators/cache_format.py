@@ -10,6 +10,8 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.nearest import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
 
@@ -18,6 +20,7 @@ ENGINES: Final = (
     "none", "vllm", "sglang", "llama.cpp", "ollama", "tensorrt-llm", "tgi", "lmdeploy", "transformers", "gpt-fast", "exllamav2", "mlc",
 )  # fmt: skip
 DEFAULT: Final = "bf16"
+OWN: Final[Mapping[str, str]] = {"llama.cpp": "fp16", "ollama": "fp16"}  # engines whose default is another
 
 
 def check_engine(name: str) -> None:
@@ -44,15 +47,15 @@ def cache_format(model: Model, asked: Format | None, engine: str) -> tuple[Forma
         engine: that serves it.
     """
     own = remarks(warnings=[_own_layout(model, engine)])
-    hint = model.kv_hint
+    hint, default = model.kv_hint, FORMATS[OWN.get(engine, DEFAULT)]
     if asked is not None or hint is None:
-        return asked or FORMATS[DEFAULT], own
+        return asked or default, own
     if engine in hint.followers:
         text = f"{model.name}: KV cache in {hint.format}, as {hint.said} asks and {engine} does by default; --kv {DEFAULT} overrides"
         return FORMATS[hint.format], own + remarks([text])
     others = f"{', '.join(hint.followers)} take it from there" if hint.followers else "no engine is known to follow it"
     text = f"{model.name}: its config asks for a cache in {hint.format} ({hint.said}); {others}, --kv {hint.format} counts it"
-    return FORMATS[DEFAULT], own + remarks(notes=[text])
+    return default, own + remarks(notes=[text])
 
 
 def _own_layout(model: Model, engine: str) -> str | None:

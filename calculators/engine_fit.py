@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.engines.terms import EngineMemory, Served
 
-# terms of an answer that are overhead, beside weights, activations and cache
-OVERHEAD: Final = ("non_torch", "cuda_graphs", "context", "overhead")
-ACTIVATIONS: Final = ("activation", "compute_buffer")
+# terms of an answer that are no overhead: what there is, weights, activations and the cache
+NO_OVERHEAD: Final = frozenset({"visible", "budget", "free", "left", "weights", "activation", "compute_buffer", "kv"})
 
 
 def fit_engine(
@@ -67,7 +66,7 @@ def fit_engine(
         groups=list(memory.groups),
         longest_request=memory.longest,
     )
-    said = model_remarks(model, ready.deployment.weights, contexts) + memory.said + _replicas(served)
+    said = model_remarks(model, ready.deployment.weights, contexts, files=False) + memory.said + _replicas(served)
     return result, memory, said
 
 
@@ -81,15 +80,14 @@ def contexts_within(served: Served, memory: EngineMemory, contexts: Sequence[int
 
 
 def _memory(memory: EngineMemory) -> FitMemory:
-    sums = dict.fromkeys(("weights", *ACTIVATIONS, *OVERHEAD), 0.0)
-    for term in memory.terms:
-        sums[term.name] = sums.get(term.name, 0.0) + term.bytes
+    sizes = {term.name: term.bytes for term in memory.terms}
+    activations = sizes.get("activation", 0.0) + sizes.get("compute_buffer", 0.0)
     return FitMemory(
         total_bytes=whole(memory.visible),
         budget_bytes=whole(memory.budget),
-        weight_bytes=whole(sums["weights"]),
-        activation_bytes=whole(sum(sums[name] for name in ACTIVATIONS)),
-        overhead_bytes=whole(sum(sums[name] for name in OVERHEAD)),
+        weight_bytes=whole(sizes["weights"]),
+        activation_bytes=whole(activations),
+        overhead_bytes=whole(sum(size for name, size in sizes.items() if name not in NO_OVERHEAD)),
         kv_bytes=whole(memory.kv[0]),
         visible_bytes=whole(memory.visible),
     )

@@ -25,8 +25,17 @@ def contexts_of(model: Model, asked: Sequence[int] | None) -> tuple[int, ...]:
     return (*(c for c in DEFAULT_CONTEXTS if most is None or c < most), *([most] if most else []))
 
 
-def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[int] | None) -> Remarks:
-    """What was assumed of a model, whichever command asks; contexts asked beyond its maximum are warned of."""
+def model_remarks(
+    model: Model, weights: Requested | None, contexts: Sequence[int] | None, *, files: bool = True
+) -> Remarks:
+    """What was assumed of a model, whichever command asks; contexts asked beyond its maximum are warned of.
+
+    Args:
+        model: asked of.
+        weights: format asked for; None is as stored.
+        contexts: asked for.
+        files: whether all that its files hold is counted; an engine loads what it runs.
+    """
     parameters, weight = model.parameters, model.weight_bytes(weights)
     problem = model.files_problem
     given = (f"{model.name}: {line}" for line in model.spec.assumptions)
@@ -50,7 +59,7 @@ def model_remarks(model: Model, weights: Requested | None, contexts: Sequence[in
             _beyond(model, contexts or ()),
         ],
         [
-            _which_count(model) if weights is None or isinstance(weights, Format) else None,
+            _which_count(model) if files and (weights is None or isinstance(weights, Format)) else None,
             _drafting(model),
             _mixed_heads(model),
             _looped(model),

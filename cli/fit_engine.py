@@ -29,6 +29,7 @@ DEVICES = {
     "pp": ("pipeline_parallel_size", "pp_size", "pp"),
     "dp": ("data_parallel_size", "dp_size", "dp"),
 }
+OWN_LAYOUTS = frozenset({"vllm", "sglang"})  # whose layouts of latents and index keys are modelled
 CACHES = ("kv_cache_dtype", "type_k", "cache_type_k")
 
 
@@ -145,7 +146,8 @@ def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
     kv_format, of_cache = cache_format(loaded, asked_kv or _logged_cache(ask.settings), ask.engine)
     deployment = Deployment(match.accelerator, kv_format, weight_format, shards, ask.engine)
     served, said = serve(loaded, deployment, ask.flags)
-    return served, of_cache + said
+    laid_out = replace(of_cache, warnings=()) if ask.engine in OWN_LAYOUTS else of_cache
+    return served, laid_out + said
 
 
 def _load(asked: Asked, ask: Ask) -> Model:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MOST_ADVICE: Final = 6
 # terms that are no part of a sum: what there is, and what may be used
 STANDING: Final = frozenset({"visible", "budget", "kv", "free"})
+LEFT: Final = "left"  # of a device whose cache is not what is left
 # a log's terms that are plain numbers, and their decimals
 PLAIN: Final[Mapping[str, int]] = {
     "block_size": 0, "blocks": 0, "tokens": 0, "concurrency": 2, "concurrency_tokens": 0, "swa_tokens": 0,
@@ -37,7 +38,8 @@ def engine_lines(result: FitResult, inputs: Mapping[str, Any]) -> list[str]:
     if result.kv_tokens is not None:
         span = f" ({count(result.kv_tokens_low)} to {count(result.kv_tokens_high)})"
         exact = result.kv_tokens_low == result.kv_tokens_high
-        blocks = f" in {count(result.blocks)} blocks of {result.block_tokens}" if result.blocks is not None else ""
+        paged = result.blocks is not None and (result.block_tokens or 1) > 1
+        blocks = f" in {count(result.blocks)} blocks of {result.block_tokens}" if paged else ""
         lines.append(f"cache as its log prints it: {count(result.kv_tokens)} tokens{'' if exact else span}{blocks}")
     if result.max_concurrency is not None and result.longest_request:
         lines.append(f"{result.max_concurrency:.2f} requests of {count(result.longest_request)} tokens at once")
@@ -72,11 +74,15 @@ def log_notes(log: LogAgainst | None) -> list[str]:
 
 def _memory(result: FitResult) -> Table:
     per = "memory" if result.gpus == 1 else "memory, one GPU"
+    left = [term for term in result.terms if term.name == LEFT]
+    standing = STANDING - {"kv"} if left else STANDING
     rows = []
-    for term in result.terms:
-        sign = "" if term.name == "visible" else "= " if term.name in STANDING else "- "
-        rows.append((f"{sign}{_named(term.name)}", fixed(term.bytes / GIB, 2), _span(term), term.rule, term.provenance))
-    return table((per, "GiB", "80 % interval", "rule", "from"), rows, left=(0, 3, 4))
+    for term in (*(term for term in result.terms if term.name != LEFT), *left):
+        if not term.bytes and term.name not in STANDING:
+            continue
+        sign = "" if term.name == "visible" else "= " if term.name in {*standing, LEFT} else "- "
+        rows.append((f"{sign}{_named(term.name)}", fixed(term.bytes / GIB, 2), _span(term), term.provenance, term.rule))
+    return table((per, "GiB", "80 % interval", "from", "rule"), rows, left=(0, 3, 4), breaks=(4,))
 
 
 def _span(term: EngineTerm) -> str:

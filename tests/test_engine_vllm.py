@@ -121,7 +121,9 @@ def test_weights_are_predicted(record: Record) -> None:
     """Within 0.035 GiB; with a tower, whose size is only known in parameters, 0.55."""
     made = memory(record.served())
 
-    assert record.logged["weights"] == pytest.approx(gib(made, "weights"), abs=0.55 if "gemma-3" in record.id else 0.035)
+    assert record.logged["weights"] == pytest.approx(
+        gib(made, "weights"), abs=0.55 if "gemma-3" in record.id else 0.035
+    )
 
 
 @pytest.mark.parametrize("record", H100, ids=by)
@@ -296,14 +298,12 @@ def test_a_budget_above_the_free_memory_is_the_reason() -> None:
 def test_what_was_not_asked_is_assumed_aloud() -> None:
     """The version and the step's sizes."""
     silent = memory(asked("llama-3.1-8b")).said
-    told = memory(
-        asked("llama-3.1-8b", engine_version="0.19.0", max_num_seqs=256, max_num_batched_tokens=8192)
-    ).said
+    told = memory(asked("llama-3.1-8b", engine_version="0.19.0", max_num_seqs=256, max_num_batched_tokens=8192)).said
 
     assert any("--engine-version is not given" in text for text in silent.assumptions)
     assert any(text.startswith("--max-num-batched-tokens 8,192") for text in silent.assumptions)
     assert any(text.startswith("--max-num-seqs 1,024") for text in silent.assumptions)
-    assert told.assumptions == []
+    assert told.assumptions == ()
 
 
 def test_padding_is_told() -> None:

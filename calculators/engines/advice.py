@@ -48,20 +48,36 @@ def advice(served: Served, memory: EngineMemory, wanted: Wanted) -> list[Advice]
     Each is one flag of the engine, tried: what it gives is computed as the answer itself is.
     """
     now = _sequences(served, memory, wanted.context)
-    engine, found = served.ready.deployment.engine, []
-    for change in CHANGES.get(engine, ()):
-        for flag, here, other in change(served, memory):
-            made = _tried(flag, here, other, wanted)
-            if made is not None and (made.max_sequences > now or (made.fits and not memory.starts)):
-                found.append(made)
+    tried = [_tried(change, wanted) for change in _changes(served, memory)]
+    found = [made for made in tried if made and (made.max_sequences > now or (made.fits and not memory.starts))]
     return sorted(found, key=lambda each: (not each.fits, each.max_sequences < wanted.least, -each.max_sequences))
 
 
-def _tried(flag: str, here: str, served: Served, wanted: Wanted) -> Advice | None:
-    """What a change gives; None where it cannot be made."""
+def _changes(served: Served, memory: EngineMemory) -> Iterator[Change]:
+    """Every change, and where one leaves the longest request too long, the same with a shorter one."""
+    for change in CHANGES.get(served.ready.deployment.engine, ()):
+        for flag, here, other in change(served, memory):
+            yield flag, here, other
+            made = _memory(other)
+            if made is None or other.flags.max_model_len != served.flags.max_model_len:
+                continue
+            for more, beside, both in _shorter(other, made):
+                yield f"{flag} {more}", f"{here} {beside}", both
+
+
+def _memory(served: Served) -> EngineMemory | None:
+    """The engine's answer; None where it refuses."""
     try:
-        memory = engine_memory(served.ready.deployment.engine, served)
+        return engine_memory(served.ready.deployment.engine, served)
     except (UsageError, UnansweredError):
+        return None
+
+
+def _tried(change: Change, wanted: Wanted) -> Advice | None:
+    """What a change gives; None where it cannot be made."""
+    flag, here, served = change
+    memory = _memory(served)
+    if memory is None:
         return None
     contexts = {min(context, memory.longest) for context in (*wanted.contexts, wanted.context)}
     fits = memory.starts and all(_sequences(served, memory, context) >= 1 for context in contexts)

@@ -126,7 +126,11 @@ def latent_halves(ready: Ready) -> float:
 
 
 def allocator_rest(ready: Ready) -> float:
-    """What the caching allocator counts beyond the layers' tensors, fused as the engine fuses them. [B]"""
+    """What the caching allocator counts beyond the layers' tensors, fused as the engine fuses them. [B]
+
+    Measured with PyTorch 2.11 on an H200, in MiB, beside the rule: Qwen2.5-7B 57.4 and 57.0 (21.9 and 21.5 on one of two
+    devices), Phi-4 80.8 and 80.0, Gemma 3 12B 48.7 and 48.0, Llama 3.1 8B 0.5 and 0.
+    """
     dense = sum(count * rest_of(part.bytes) for part, count in ready.program.dense)
     routed = sum(count * rest_of(part.bytes * part.moe.experts * part.experts) for part, count in ready.program.routed)
     return dense + routed
