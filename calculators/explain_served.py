@@ -70,7 +70,7 @@ SERVED: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Tokens as the engine's log prints them, of one replica.",
         ("vllm_layout.printed_tokens", "sglang_pools.hold", "leftover.cache_of", "llama_cpp_cache.share_out"),
     ),
-    "kv_bytes_per_token": (
+    "token_bytes": (
         "What a token takes on one device in the engine's own layout.",
         ("kv_specs.layer_keeps", "sglang_pools.read_cells", "leftover.token_bytes", "llama_cpp_cache.row_bytes"),
     ),

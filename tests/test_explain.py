@@ -100,7 +100,6 @@ PRINTED = (
 # of `fit` with a serving engine; names of an engine's memory terms are printed too, and looked for in its answers
 SERVED_PRINTED = (
     "kv_tokens",
-    "kv_bytes_per_token",
     "kv_bytes_per_sequence",
     "blocks",
     "block_tokens",
