@@ -35,6 +35,7 @@ from roofcast.modelspec.model import load_model
 from roofcast.modelspec.sharding import Shards
 from roofcast.modelspec.source import resolve
 
+LEAST = 6  # set-ups to fit and score
 SINCE = (0, 17)  # versions that sample alike
 
 
@@ -205,6 +206,10 @@ def main() -> None:
     points = [point for point in made if point is not None]
     print(f"{len(points)} of {len(rows)} records can be asked for")
     known = [point for point in points if point.known]
+    if len({point.setup for point in known}) < LEAST:
+        parser.error(
+            f"{asked.records}: fewer than {LEAST} set-ups of vLLM 0.17 or later state activations and non-torch"
+        )
     for half in (0, 1):
         part, rest = ([p for p in known if (p.half == half) is side] for side in (True, False))
         constants = fit(part)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from roofcast.calculators.fit import FitResult
     from roofcast.calculators.log_lines import LogAgainst, LogLine
 
-MOST_ADVICE: Final = 6
+MOST_ADVICE: Final = 8
 # terms that are no part of a sum: what there is, and what may be used
 STANDING: Final = frozenset({"visible", "budget", "kv", "free"})
 LEFT: Final = "left"  # of a device whose cache is not what is left
 # a log's terms that are plain numbers, and their decimals
 PLAIN: Final[Mapping[str, int]] = {
     "block_size": 0, "blocks": 0, "tokens": 0, "concurrency": 2, "concurrency_tokens": 0, "swa_tokens": 0,
-    "mamba_slots": 0, "max_running_requests": 0, "cells": 0, "n_ctx": 0, "estimated_max_model_len": 0,
+    "mamba_slots": 0, "max_running_requests": 0, "cells": 0, "n_ctx": 0, "estimated_max_model_len": 0, "swa_cells": 0,
 }  # fmt: skip
 
 
@@ -134,8 +134,8 @@ def _sized(term: str, value: float | None) -> str:
 def _advice(advice: list[Advice]) -> Table:
     rows = [
         (
-            each.flag,
-            each.here,
+            each.flag if each.flag == each.here else f"{each.flag} (here {each.here})",
+            count(each.gpus),
             "yes" if each.fits else "no",
             count(each.kv_tokens),
             count(each.max_sequences),
@@ -143,5 +143,5 @@ def _advice(advice: list[Advice]) -> Table:
         )
         for each in advice[:MOST_ADVICE]
     ]
-    header = ("what to change", "with roofcast", "fits", "KV tokens", "requests", "of tokens")
-    return table(header, rows, left=(0, 1, 2))
+    header = ("what to change", "GPUs", "fits", "KV tokens", "requests", "of tokens")
+    return table(header, rows, left=(0, 2))

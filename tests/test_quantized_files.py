@@ -172,7 +172,7 @@ def test_a_hint_counts_with_an_engine_that_follows_it() -> None:
         [row] = found["result"]["models"]
         per_token[engine] = row["kv_bytes_per_token"]
         assert any("kv_cache_quant_algo FP8" in line for line in found["assumptions"]) == (engine == "vllm")
-        assert row["kv_format"] == ("fp8" if engine == "vllm" else "bf16")
+        assert row["kv_format"] == {"vllm": "fp8", "llama.cpp": "fp16"}.get(engine, "bf16")
     assert per_token["none"] == per_token["llama.cpp"] == 2 * per_token["vllm"] == 94 * 2 * 4 * 128 * 2
     [row] = answer("kv", folder, "--engine", "vllm", "--kv", "bf16")["result"]["models"]
     assert row["kv_bytes_per_token"] == per_token["none"]

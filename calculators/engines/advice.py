@@ -43,14 +43,21 @@ class Wanted:
 
 
 def advice(served: Served, memory: EngineMemory, wanted: Wanted) -> list[Advice]:
-    """Changes that give more than there is, best first; none of them where all is as wanted.
+    """Changes that give more than there is, best first: enough, on the fewest devices; none where all is as wanted.
 
     Each is one flag of the engine, tried: what it gives is computed as the answer itself is.
     """
-    now = _sequences(served, memory, wanted.context)
-    tried = [_tried(change, wanted) for change in _changes(served, memory)]
-    found = [made for made in tried if made and (made.max_sequences > now or (made.fits and not memory.starts))]
-    return sorted(found, key=lambda each: (not each.fits, each.max_sequences < wanted.least, -each.max_sequences))
+    shorter = [_tried(change, wanted) for change in _shorter(served, memory)]
+    found = [made for made in shorter if made]
+    now = max(made.max_sequences for made in found) if found else _sequences(served, memory, wanted.context)
+    tried = (_tried(change, wanted) for change in _changes(served, memory))
+    found += [made for made in tried if made and made.max_sequences > now]
+    return sorted(found, key=lambda each: _rank(each, wanted))
+
+
+def _rank(made: Advice, wanted: Wanted) -> tuple[bool, bool, int, int]:
+    """Best first: what starts, what is enough, the fewest devices, the most requests."""
+    return not made.fits, made.max_sequences < wanted.least, made.gpus, -made.max_sequences
 
 
 def _changes(served: Served, memory: EngineMemory) -> Iterator[Change]:
@@ -83,7 +90,8 @@ def _tried(change: Change, wanted: Wanted) -> Advice | None:
     fits = memory.starts and all(_sequences(served, memory, context) >= 1 for context in contexts)
     counted = min(wanted.context, memory.longest)
     tokens = memory.tokens[0] if memory.tokens else None
-    return Advice(flag, here, fits, tokens, _sequences(served, memory, counted), counted)
+    gpus = served.ready.deployment.shards.devices
+    return Advice(flag, here, gpus, fits, tokens, _sequences(served, memory, counted), counted)
 
 
 def _sequences(served: Served, memory: EngineMemory, context: int) -> int:
@@ -239,7 +247,6 @@ def _fewer_cells(served: Served, memory: EngineMemory) -> Iterator[Change]:
 # engine -> changes that are tried, in this order
 CHANGES: Final[Mapping[str, tuple[Callable[[Served, EngineMemory], Iterator[Change]], ...]]] = {
     "vllm": (
-        _shorter,
         _narrow_cache("--kv-cache-dtype fp8"),
         _utilization,
         _smaller_step,

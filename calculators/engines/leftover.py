@@ -189,7 +189,10 @@ def cache_of(served: Served, given: Mapping[str, float], plan: Leftover) -> Engi
     reason = _reason(plan, visible, kv, counts[1])
     low, blocks, high = (0, 0, 0) if reason else counts
     budget = exact(
-        "budget", visible.bytes - plan.outside, f"visible - {plan.outside / GIB:.2f} GiB left to others", "config"
+        "budget",
+        visible.bytes - plan.outside,
+        f"visible - {plan.outside / GIB:.2f} GiB left to others" if plan.outside else "all that it sees",
+        "config",
     )
     fixed = fixed_bytes(served.ready)
     return EngineMemory(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.engines.device import visible_term
 from roofcast.calculators.engines.llama_cpp_buffers import (
     OVERHEAD,
     Held,
@@ -101,7 +102,7 @@ class Server:
     @property
     def visible(self) -> float:
         """Memory of one device. [B]"""
-        return self.given.get("visible", self.ready.capacity)
+        return self.given.get("visible", visible_term(self.ready.deployment.accelerator).bytes)
 
     def buffers(self, part: Part, n_ctx: int) -> tuple[Buffer, ...]:
         """Buffers of one GPU's layers, in the order of llama.cpp's lines."""
@@ -180,9 +181,9 @@ def memory_of(ready: Ready, setup: Setup, given: Mapping[str, float]) -> EngineM
     shared = _shared(setup, n_ctx)
     longest = min(shared.context, ready.model.spec.max_context or shared.context)
     buffers = server.buffers(part, n_ctx)
-    seen = exact(
-        "visible", server.visible, "all that the device offers", "measured" if "visible" in given else "datasheet"
-    )
+    seen = visible_term(ready.deployment.accelerator)
+    if "visible" in given:
+        seen = exact("visible", server.visible, "as the log states it", "measured")
     rest = EngineTerm("left", left, left - high, left + low, "visible less all other lines", "fitted")
     sizes = [_size(server, part, context) for context in contexts]
     return EngineMemory(

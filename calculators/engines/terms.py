@@ -99,6 +99,8 @@ class Advice:
     """As the engine spells it."""
     here: str
     """As roofcast spells it."""
+    gpus: int
+    """Devices that it takes."""
     fits: bool
     """Whether the server starts, with at least one request at every context asked."""
     kv_tokens: int | None
