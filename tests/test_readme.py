@@ -2,7 +2,8 @@
 
 A ```` ```console ```` block holds `$ roofcast ...` lines, each followed by what it prints (`...` stands for anything,
 `# exit 2` after the command for its exit code). A ```` ```yaml accelerators/x.yaml ```` block is a file of
-$ROOFCAST_HOME that the commands of the same document find, a ```` ```csv x.csv ```` block one where they run. ```` ```sh setup ```` is the installation, run by .ci/run.
+$ROOFCAST_HOME that the commands of the same document find, a ```` ```csv x.csv ```` or ```` ```text x.log ```` block
+one where they run. ```` ```sh setup ```` is the installation, run by .ci/run.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def write_files(document: Path, home: Path) -> None:
 def write_tables(document: Path, folder: Path) -> None:
     """Write the tables that a document shows where its commands run."""
     for block in blocks(document.read_text()):
-        if len(block.info) == 2 and block.info[0] == "csv":
+        if len(block.info) == 2 and block.info[0] in {"csv", "text"}:
             (folder / block.info[1]).write_text("\n".join(block.lines) + "\n")
 
 
