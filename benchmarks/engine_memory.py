@@ -108,12 +108,14 @@ def _name(model: str, models: Path | None) -> str:
 def _flags(row: dict[str, Any]) -> Flags:
     version = re.match(r"\d+\.\d+(\.\d+)?", str(row.get("engine_version", "")))
     dtype = {"float32": "fp32", "float16": "fp16"}.get(str(row.get("weights_dtype")))
-    given = {
-        key: row.get(key)
-        for key in ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
-    }
     return Flags(
-        engine_version=version.group() if version else None, dtype=dtype, quantization=row.get("quantization"), **given
+        engine_version=version.group() if version else None,
+        dtype=dtype,
+        quantization=row.get("quantization"),
+        gpu_memory_utilization=row.get("gpu_memory_utilization"),
+        max_model_len=row.get("max_model_len"),
+        max_num_seqs=row.get("max_num_seqs"),
+        max_num_batched_tokens=row.get("max_num_batched_tokens"),
     )
 
 

@@ -97,9 +97,13 @@ def _ask(asked: Asked, written: Mapping[str, object], path: str | None) -> Ask:
 def _own(engine: str, settings: Mapping[str, str]) -> dict[str, str]:
     """What a log says of flags that the engine has here."""
     from roofcast.calculators.engines.flags import TAKES
+    from roofcast.modelspec.requantized import ON_LOAD
 
     takes = TAKES.get(engine, frozenset()) | {"engine_version"}
-    return {name: text for name, text in settings.items() if name in takes}
+    own = {name: text for name, text in settings.items() if name in takes}
+    if own.get("quantization") not in ON_LOAD:  # what a checkpoint is stored as is the model's to say
+        own.pop("quantization", None)
+    return own
 
 
 def _read_log(path: str) -> StartLog:
