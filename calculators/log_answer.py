@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.engines.registry import engine_memory
 from roofcast.calculators.log_compare import compare, first_difference, given_of
-from roofcast.calculators.log_lines import LogAgainst, LogLine
+from roofcast.calculators.log_lines import LogAgainst
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.calculators.engines.terms import EngineMemory, Served
-    from roofcast.calculators.log_compare import Compared
+    from roofcast.calculators.log_lines import LogLine
     from roofcast.calculators.log_terms import StartLog
 
 # terms that the budget is spent on, which must all be logged before the cache follows from them
@@ -47,21 +47,9 @@ def log_against(log: StartLog, served: Served, predicted: EngineMemory) -> LogAg
     )
 
 
-def _line(row: Compared, own: Own | None) -> LogLine:
+def _line(row: LogLine, own: Own | None) -> LogLine:
     value, low, high = own or (None, None, None)
-    return LogLine(
-        term=row.term,
-        logged=row.logged,
-        from_log=value,
-        from_log_low=low,
-        from_log_high=high,
-        predicted=row.predicted,
-        low=row.low,
-        high=row.high,
-        agrees=row.agrees,
-        cause=row.cause,
-        line=row.line,
-    )
+    return replace(row, from_log=value, from_log_low=low, from_log_high=high)
 
 
 Own = tuple[float, float, float]  # a value, and the least and most that the printed digits allow

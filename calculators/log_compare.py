@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.engines.terms import together
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.log_causes import CAUSES, LESS, MORE
+from roofcast.calculators.log_lines import LogLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -60,35 +60,13 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
 ENGINES: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # whose log another engine writes
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A term of a log beside its prediction."""
-
-    term: str
-    """What it is, as the log's reading names it."""
-    logged: float
-    """Bytes of a size, else a plain number."""
-    predicted: float | None
-    """The same, predicted; null where nothing is."""
-    low: float | None
-    """Lower end of the prediction's 80 % interval."""
-    high: float | None
-    """Upper end."""
-    agrees: bool | None
-    """Whether the log lies in the interval, give or take 2 % and the rounding of its digits; null without prediction."""
-    cause: str | None
-    """What usually causes such a difference; null where there is none."""
-    line: int
-    """Line of the log."""
-
-
 def given_of(log: StartLog) -> dict[str, float]:
     """What a log states of what its engine's rules would predict, by their names. [B] of sizes"""
     stated = ((name, log.term(logged)) for name, logged in GIVEN[log.engine].items())
     return {name: term.value for name, term in stated if term is not None}
 
 
-def compare(log: StartLog, predicted: EngineMemory) -> tuple[Compared, ...]:
+def compare(log: StartLog, predicted: EngineMemory) -> tuple[LogLine, ...]:
     """Every term of a log beside its prediction, in the order in which an engine comes to them.
 
     Agrees: low - s <= logged <= high + s, with s = 0.02 x |predicted| + half a unit of the last digit.
@@ -102,7 +80,7 @@ def compare(log: StartLog, predicted: EngineMemory) -> tuple[Compared, ...]:
             f"--log is of {log.engine}, the prediction of {predicted.engine}; --engine {log.engine} fits it"
         )
     known = _predictions(predicted)
-    rows: list[Compared] = []
+    rows: list[LogLine] = []
     for term in sorted(log.terms, key=_place):
         beside = BESIDE.get((log.engine, term.name), (term.name,))
         interval = next((known[name] for name in beside if name in known), None)
@@ -110,7 +88,7 @@ def compare(log: StartLog, predicted: EngineMemory) -> tuple[Compared, ...]:
     return tuple(rows)
 
 
-def first_difference(rows: Iterable[Compared]) -> Compared | None:
+def first_difference(rows: Iterable[LogLine]) -> LogLine | None:
     """The first row that disagrees, in the order of an engine's own account; None where all agree."""
     wrong = [row for row in rows if row.agrees is False]
     return min(wrong, key=lambda row: _rank(row.term), default=None)
@@ -167,17 +145,17 @@ def _in_proportion(count: float, kv: tuple[float, float, float]) -> tuple[float,
     return (count, count * low / size, count * high / size) if size > 0 else (count, count, count)
 
 
-def _row(engine: str, term: Logged, interval: tuple[float, float, float] | None, before: list[Compared]) -> Compared:
+def _row(engine: str, term: Logged, interval: tuple[float, float, float] | None, before: list[LogLine]) -> LogLine:
     if interval is None:
-        return Compared(term.name, term.value, None, None, None, None, None, term.line)
+        return LogLine(term.name, term.value, line=term.line)
     value, low, high = interval
     slack = CLOSE * abs(value) + term.step / 2
     agrees = low - slack <= term.value <= high + slack
     cause = None if agrees else _cause(engine, term.name, MORE if term.value > value else LESS, before)
-    return Compared(term.name, term.value, value, low, high, agrees, cause, term.line)
+    return LogLine(term.name, term.value, value, low, high, agrees, cause, term.line)
 
 
-def _cause(engine: str, name: str, sign: int, before: list[Compared]) -> str | None:
+def _cause(engine: str, name: str, sign: int, before: list[LogLine]) -> str | None:
     """What a difference follows from, if a term before differs too; else what usually causes it."""
     feeds = FOLLOWS.get(name, ())
     first = next((row for row in before if row.agrees is False and row.term in feeds), None)

@@ -13,24 +13,24 @@ class LogLine:
     """What it is."""
     logged: float
     """Bytes of a size, else a plain number."""
-    from_log: float | None
-    """The same by the engine's rules from what the log says before it; null where that does not tell."""
-    from_log_low: float | None
-    """The least that the log's printed digits allow."""
-    from_log_high: float | None
-    """The most."""
-    predicted: float | None
+    predicted: float | None = None
     """The same from model, machine and flags alone; null where nothing is predicted."""
-    low: float | None
+    low: float | None = None
     """Lower end of the prediction's 80 % interval."""
-    high: float | None
+    high: float | None = None
     """Upper end."""
-    agrees: bool | None
+    agrees: bool | None = None
     """Whether the log lies in the interval, give or take 2 % and its rounding; null without prediction."""
-    cause: str | None
+    cause: str | None = None
     """What usually causes such a difference; null where there is none."""
-    line: int
+    line: int = 0
     """Line of the log."""
+    from_log: float | None = None
+    """The same by the engine's rules from what the log says before it; null where that does not tell."""
+    from_log_low: float | None = None
+    """The least that the log's printed digits allow."""
+    from_log_high: float | None = None
+    """The most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Asked
+    from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.sharding import Shards
 
@@ -178,6 +179,19 @@ def few_rows(rows: int, options_: str) -> None:
         raise UsageError(f"{options_} make {rows:,} rows; at most {MOST_ROWS:,} at once")
 
 
+def device_inputs(match: Match, shards: Shards) -> dict[str, object]:
+    """Devices, as `inputs` repeats them."""
+    return {
+        "gpu": match.accelerator.id,
+        "gpu_note": match.alias_note,
+        "gpus": shards.devices,
+        "tp": shards.tp,
+        "pp": shards.pp,
+        "ep": shards.ep,
+        "dp": shards.dp,
+    }
+
+
 def deploy(model: str, lookup: Lookup, machine: Machine, weights: str | None, kv: str | None) -> Asking:
     """Resolves model, machine and formats, and prepares the deployment.
 
@@ -198,13 +212,7 @@ def deploy(model: str, lookup: Lookup, machine: Machine, weights: str | None, kv
     ready = prepare(loaded, deployment)
     inputs: dict[str, object] = {
         "model": model,
-        "gpu": match.accelerator.id,
-        "gpu_note": match.alias_note,
-        "gpus": shards.devices,
-        "tp": shards.tp,
-        "pp": shards.pp,
-        "ep": shards.ep,
-        "dp": shards.dp,
+        **device_inputs(match, shards),
         "network_bytes_per_second": network,
         "engine": machine.engine,
         "weights": weights,

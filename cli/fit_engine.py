@@ -117,9 +117,12 @@ def _read_log(path: str) -> StartLog:
     try:
         with open(path, encoding="utf-8", errors="replace", newline="\n") as file:  # noqa: PTH123 - a name as written
             return read_start_log(bounded_lines(file, path), path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--log {path}: it cannot be read ({reason})") from error
+    except OSError as error:
+        raise UsageError(f"--log {path}: it cannot be read ({error.strerror})") from error
+    except UsageError:
+        raise
+    except ValueError as error:  # a name with a NUL byte
+        raise UsageError(f"--log {path!r}: it cannot be read ({error})") from error
 
 
 def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
@@ -195,16 +198,11 @@ def _advice(served: Served, memory: EngineMemory, result: FitResult, asked: Aske
 
 def _inputs(asked: Asked, ask: Ask, match: Match, served: Served) -> dict[str, object]:
     """The question as `inputs` repeats it."""
-    shards = served.ready.deployment.shards
+    from roofcast.cli.deploy import device_inputs
+
     return {
         "model": asked.model or ask.settings.get("model"),
-        "gpu": match.accelerator.id,
-        "gpu_note": match.alias_note,
-        "gpus": shards.devices,
-        "tp": shards.tp,
-        "pp": shards.pp,
-        "ep": shards.ep,
-        "dp": shards.dp,
+        **device_inputs(match, served.ready.deployment.shards),
         "engine": ask.engine,
         "weights": asked.weights,
         "kv": served.ready.deployment.kv.name,

@@ -18,7 +18,7 @@ from roofcast.calculators.log_terms import COUNTS, HAD, USED
 from roofcast.calculators.logs import read_start_log
 
 if TYPE_CHECKING:
-    from roofcast.calculators.log_compare import Compared
+    from roofcast.calculators.log_lines import LogLine
     from roofcast.calculators.log_terms import StartLog
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
@@ -73,7 +73,7 @@ def changed(name: str, value: float) -> StartLog:
     return replace(every, terms=terms)
 
 
-def row(rows: tuple[Compared, ...], name: str) -> Compared:
+def row(rows: tuple[LogLine, ...], name: str) -> LogLine:
     """The row of a term."""
     return next(row for row in rows if row.term == name)
 
