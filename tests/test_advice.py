@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -208,12 +209,12 @@ def test_changes_are_flags_that_roofcast_has_too() -> None:
 def test_a_change_gives_what_it_says(flag: str) -> None:
     """The server started so has those tokens and requests."""
     said = of(advised(TOO_FEW.served(), 4096, 10_000), flag)
-    changed: dict[str, Any] = {
-        "--kv-cache-dtype fp8": {"cache": "fp8"},
-        "--gpu-memory-utilization 0.95": {"flags": {"engine_version": "0.21.0", "gpu_memory_utilization": 0.95}},
-        "--tensor-parallel-size 4": {"cut": {"tp": 4}},
-    }[flag]
-    made = engine_memory("vllm", Asked("llama-3.1-8b", **{"flags": TOO_FEW.flags} | changed).served())
+    changed = {
+        "--kv-cache-dtype fp8": replace(TOO_FEW, cache="fp8"),
+        "--gpu-memory-utilization 0.95": replace(TOO_FEW, flags={**TOO_FEW.flags, "gpu_memory_utilization": 0.95}),
+        "--tensor-parallel-size 4": replace(TOO_FEW, cut={"tp": 4}),
+    }
+    made = engine_memory("vllm", changed[flag].served())
 
     assert made.tokens is not None
     assert (said.kv_tokens, said.max_sequences, said.context) == (made.tokens[0], made.room.sequences(4096), 4096)

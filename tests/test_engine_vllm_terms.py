@@ -238,9 +238,9 @@ def test_memory_beside_pytorch_is_by_version_and_devices(version: str, gpu: str,
 
 def test_0_2_5_counts_what_loading_reserved() -> None:
     """CodeLlama-13B on two RTX 4090: 0.57 x the weights of a device; not on one device, nor from 0.6.4 on."""
-    cut, flags = {"tp": 2}, {"max_model_len": 4096}
+    cut = {"tp": 2}
     before, then, alone, after = (
-        memory(asked("codellama-7b", "rtx-4090", cut=devices, engine_version=version, **flags))
+        memory(asked("codellama-7b", "rtx-4090", cut=devices, engine_version=version, max_model_len=4096))
         for version, devices in (("0.2.4", cut), ("0.2.5", cut), ("0.2.5", {}), ("0.6.4", cut))
     )
 

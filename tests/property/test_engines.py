@@ -216,9 +216,10 @@ def test_a_cache_in_fp8_holds_as_many_requests_at_least(question: Asked) -> None
 
 @given(questions())
 def test_more_devices_hold_no_more_weights_each(question: Asked) -> None:
-    """Twice as many have less than before, and half of it or more but for what the allocator counts beyond a tensor."""
-    cut = question.cut
-    one, two = (answer(server(question, cut=cut | {"tp": cut["tp"] * n}), {}).terms[2] for n in (1, 2))
+    """Half as many have more, and at most twice as much but for what the allocator counts beyond a tensor."""
+    devices = question.cut["tp"]
+    assume(devices > 1)
+    one, two = (answer(server(question, cut={"tp": n, "pp": 1}), {}).terms[2] for n in (devices // 2, devices))
 
     assert one.name == "weights"
     assert two.bytes < one.bytes <= 2.05 * two.bytes
@@ -250,9 +251,8 @@ def test_what_a_log_says_counts_to_the_byte(question: Asked, size: int) -> None:
     served = server(question)
     one, two = (answer(served, {"kv": float(kv)}) for kv in (size, size + (1 << 28)))
 
-    assert one.kv == (size, size, size)
+    assert [one.kv[n] for n in range(3)] == [size] * 3
     assert (one.blocks or 0) <= (two.blocks or 0)
-    assert one.terms[2] == answer(served, {}).terms[2] or served.ready.deployment.shards.pp > 1
 
 
 @given(questions())
