@@ -17,6 +17,9 @@ from roofcast.calculators.engines.activations import (
     workspace_bytes,
 )
 from roofcast.calculators.engines.terms import GIB, Z80
+from roofcast.calculators.engines.vllm_start import start
+from roofcast.calculators.engines.vllm_terms import stage_terms
+from roofcast.calculators.engines.vllm_versions import rules_of
 from roofcast.calculators.engines.vllm_weights import (
     MIB,
     Stage,
@@ -29,7 +32,7 @@ from roofcast.calculators.engines.vllm_weights import (
     stages_of,
     towers_bytes,
 )
-from tests.engine_records import asked, gib, memory, term
+from tests.engine_records import Record, asked, gib, having, memory, term
 
 
 def held(model: str, **cut: int) -> dict[str, float]:
@@ -149,12 +152,22 @@ def test_towers_are_shared_by_devices() -> None:
     assert 0.40e9 < parameters < 0.43e9
 
 
+def test_a_tower_is_in_the_first_stage() -> None:
+    """Gemma 3: pictures come before the first layer."""
+    ready = asked("gemma-3-12b-it").ready
+    first, last = (held_weights(ready, Stage(24, *ends)).parts for ends in ((True, False), (False, True)))
+
+    assert (first["towers"], "towers" in last) == (towers_bytes(ready), False)
+
+
 @pytest.mark.parametrize(
     ("model", "cut", "flags", "sigma"),
     [
         ("llama-3.1-8b", {}, {}, 0.02),
         # 0.4 % of 8.49 GiB more
         ("llama-3.1-8b", {}, {"quantization": "fp8"}, 0.02 + 0.004 * 8.49),
+        # and three tenths of what kernels pad of MXFP4 experts, 3.56 GiB
+        ("gpt-oss-120b", {}, {}, 0.02 + 0.004 * 64.37 + 0.3 * 3.561),
         # half of what the tower takes on one of two devices, 0.785 / 2
         ("gemma-3-12b-it", {"tp": 2}, {}, 0.02 + 0.5 * 0.392),
     ],
@@ -249,6 +262,27 @@ def test_stages_pass_hidden_states_on() -> None:
     profiled = Profiled(8192, 1024, 12.5)
 
     assert profile_peak(two, profiled) - profile_peak(one, profiled) == 2 * 8192 * 4096 * 2
+
+
+def test_only_the_last_stage_samples() -> None:
+    """Llama-3.1-8B in two: the first has a forward pass and hidden states that it passes on, 2 x 8,192 x 4,096 x 2 B."""
+    started = start(asked("llama-3.1-8b", cut={"pp": 2}), rules_of("0.19.0")[0])
+    first, last = (
+        next(term for term in stage_terms(started, Stage(16, *ends), {}) if term.name == "activation").bytes
+        for ends in ((True, False), (False, True))
+    )
+
+    passed = 2 * 8192 * 4096 * 2
+    assert first == 8192 * 2 * (3 * 4096 + 3 * 14_336) + 0.075 * GIB + passed
+    assert last == pytest.approx(1024 * 128_256 * 14.5 + 9216 * 4096 * 2 + 0.04 * GIB + passed)
+
+
+@pytest.mark.parametrize(
+    "record", [r for r in having("activation") if r.id.startswith("vllm-10517")], ids=lambda r: r.id
+)
+def test_v0_profiles_a_whole_prompt_eagerly(record: Record) -> None:
+    """2.07 GiB of 20,000 tokens and 2.99 of 29,000, on an RTX 3090."""
+    assert record.logged["activation"] == pytest.approx(gib(memory(record.served()), "activation"), abs=0.02)
 
 
 @pytest.mark.parametrize(("version", "row"), [("0.16.0", 36.0), ("0.17.0", 12.5), ("0.23.0", 12.5)])

@@ -106,6 +106,7 @@ def replace_facts(name: str, **facts: Any) -> Any:
         ("0.6.4", {"reserved": 0.0}),
         ("0.7", {"latent": True, "engine": "V0"}),
         ("0.8.0", {"engine": "V1", "shared_workspace": False}),
+        ("0.11.2", {"shared_workspace": False}),
         ("0.12.0", {"shared_workspace": True}),
         ("0.16.9", {"row_bytes": 36.0}),
         ("0.17.0", {"row_bytes": 12.5}),
@@ -113,7 +114,8 @@ def replace_facts(name: str, **facts: Any) -> Any:
         ("0.20.0", {"state_mode": "align", "drafted_blocks": True, "counts_requests": False}),
         ("0.20.1", {"counts_requests": True, "graphs": False}),
         ("0.21.0", {"graphs": True, "utilization": 0.90}),
-        ("0.24.0", {"utilization": 0.92, "in_flight": 1}),
+        ("0.23.0", {"utilization": 0.90, "second_runner": frozenset()}),
+        ("0.24.0", {"utilization": 0.92, "in_flight": 1, "second_runner": frozenset({"llama", "deepseek_v2"})}),
         ("0.26.1", {"in_flight": 2, "utilization": 0.92}),
     ],
 )

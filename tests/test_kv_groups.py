@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from roofcast.calculators.engines.kv_groups import Layout, PagedRoom, Paging, Sharing, arrange
-from roofcast.calculators.engines.kv_specs import CacheFormats, Keeps, counted, layer_keeps, without_windows
+from roofcast.calculators.engines.kv_specs import (
+    CacheFormats,
+    Keeps,
+    counted,
+    layer_keeps,
+    mixer_keeps,
+    without_windows,
+)
 from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.latent import LatentAttention
 from tests.engine_records import asked, memory, model_of
 
 BF16, FP8, INT8, FP16 = (FORMATS[name] for name in ("bf16", "fp8", "int8", "fp16"))
@@ -82,6 +90,17 @@ def test_states_have_columns_and_a_recurrence(model: str, formats: Any, state: f
     sizes = [size for (kind, size) in kept(model, **formats) if kind == "state"]
 
     assert [state] == sizes
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(None, Keeps("mla", 1152.0)), (512, Keeps("sliding", 1152.0, reach=512))]
+)
+def test_a_latent_may_have_a_window(window: int | None, expected: Keeps) -> None:
+    """(512 + 64) x 2 B of all tokens, or of the window's."""
+    mixer = model_of("deepseek-v3").spec.layers[0].mixers[0]
+    assert isinstance(mixer, LatentAttention)
+
+    assert [expected] == mixer_keeps(replace(mixer, window=window), CacheFormats(BF16, BF16))
 
 
 def test_an_encoder_s_keys_are_kept_once_a_request() -> None:
