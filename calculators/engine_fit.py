@@ -83,13 +83,13 @@ def _memory(memory: EngineMemory) -> FitMemory:
     sizes = {term.name: term.bytes for term in memory.terms}
     activations = sizes.get("activation", 0.0) + sizes.get("compute_buffer", 0.0)
     return FitMemory(
-        total_bytes=whole(memory.visible),
-        budget_bytes=whole(memory.budget),
-        weight_bytes=whole(sizes["weights"]),
-        activation_bytes=whole(activations),
-        overhead_bytes=whole(sum(size for name, size in sizes.items() if name not in NO_OVERHEAD)),
-        kv_bytes=whole(memory.kv[0]),
-        visible_bytes=whole(memory.visible),
+        total_bytes=round(memory.visible),
+        budget_bytes=round(memory.budget),
+        weight_bytes=round(sizes["weights"]),
+        activation_bytes=round(activations),
+        overhead_bytes=round(sum(size for name, size in sizes.items() if name not in NO_OVERHEAD)),
+        kv_bytes=round(memory.kv[0]),
+        visible_bytes=round(memory.visible),
     )
 
 

@@ -59,6 +59,7 @@ OPTIONS: Final[Mapping[str, FlagOption]] = {
     "num_speculative_tokens": FlagOption("tokens", "Tokens drafted a step: draft layers are in the cache too."),
     "mamba_ssm_cache_dtype": FlagOption("dtype", "vLLM: format of recurrent states.", "FORMAT"),
     "mamba_cache_mode": FlagOption("mode", "vLLM: none, align or all.", "MODE"),
+    "enable_prefix_caching": FlagOption("switch", "vLLM: prefixes are shared; a hybrid's states take more then."),
     "disable_hybrid_kv_cache_manager": FlagOption("switch", "vLLM: windows save no memory."),
     "mem_fraction_static": FlagOption("share", "SGLang: share of the memory for weights and cache.", "SHARE"),
     "max_running_requests": FlagOption("tokens", "SGLang: requests at once."),

@@ -148,11 +148,14 @@ def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
         None,
         ask.engine,
     )
-    shards = machine.shards()
+    shards, flags = machine.shards(), ask.flags
+    if ask.engine == "sglang" and flags.enable_dp_attention and shards.dp > 1 and shards.tp % shards.dp == 0:
+        # SGLang counts --dp within --tp
+        shards, flags = replace(shards, tp=shards.tp // shards.dp), replace(flags, enable_dp_attention=False)
     loaded = _load(asked, ask)
     kv_format, of_cache = cache_format(loaded, asked_kv or _logged_cache(ask.settings), ask.engine)
     deployment = Deployment(match.accelerator, kv_format, weight_format, shards, ask.engine)
-    served, said = serve(loaded, deployment, ask.flags)
+    served, said = serve(loaded, deployment, flags)
     laid_out = replace(of_cache, warnings=()) if ask.engine in OWN_LAYOUTS else of_cache
     return served, laid_out + said
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_percent
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.fit import FitContext, FitResult
 
 GB = 1e9
+OF_ENGINE: Final = ("engine", "engine_version", "kv_tokens", "blocks", "max_concurrency")  # of every row of CSV
 
 
 def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
@@ -25,13 +26,21 @@ def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks)
     served = result.engine != "none"
     lines = engine_lines(result, inputs) if served else _lines(result, inputs)
     first = engine_tables(result) if served else [_memory(result, inputs)]
+    of_engine = {name: getattr(result, name) for name in OF_ENGINE if served}
     notes = (*log_notes(result.log), *((crossover,) if crossover else ()))
     return Document(
         command="fit",
         inputs=inputs,
         result=result,
         records=[
-            {"model": result.model, "gpu": result.gpu, "gpus": result.gpus, "fits": result.fits, **as_data(row)}
+            {
+                "model": result.model,
+                "gpu": result.gpu,
+                "gpus": result.gpus,
+                "fits": result.fits,
+                **of_engine,
+                **as_data(row),
+            }
             for row in result.contexts
         ],
         lines=tuple(map(plain, lines)),

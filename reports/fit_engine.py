@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.reports.document import Table, table
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.log_lines import LogAgainst, LogLine
 
 MOST_ADVICE: Final = 8
+FLAG_WIDTH: Final = 36  # characters
+RULE_WIDTH: Final = 60  # likewise
 # terms that are no part of a sum: what there is, and what may be used
 STANDING: Final = frozenset({"visible", "budget", "kv", "free"})
 LEFT: Final = "left"  # of a device whose cache is not what is left
@@ -48,7 +51,7 @@ def engine_lines(result: FitResult, inputs: Mapping[str, Any]) -> list[str]:
 
 def engine_tables(result: FitResult) -> list[Table]:
     """Memory term by term, groups of layers where they differ, a log, and what to change."""
-    made = [_memory(result)]
+    made = _memory(result)
     if len(result.groups) > 1:
         made.append(_groups(result.groups))
     return made
@@ -67,22 +70,35 @@ def log_notes(log: LogAgainst | None) -> list[str]:
     if log.first_difference:
         cause = f": {log.cause}" if log.cause else ""
         said.append(f"the first term of the log that is not as predicted is {log.first_difference}{cause}")
-    else:
+    elif any(line.agrees for line in log.lines):
         said.append("every term of the log is as predicted")
+    else:
+        said.append("the log states nothing that is predicted")
     return [*said, *log.notes]
 
 
-def _memory(result: FitResult) -> Table:
+def _memory(result: FitResult) -> list[Table]:
+    """Sizes, and below them how each is counted."""
     per = "memory" if result.gpus == 1 else "memory, one GPU"
     left = [term for term in result.terms if term.name == LEFT]
     standing = STANDING - {"kv"} if left else STANDING
-    rows = []
+    sizes, rules = [], []
     for term in (*(term for term in result.terms if term.name != LEFT), *left):
         if not term.bytes and term.name not in STANDING:
             continue
         sign = "" if term.name == "visible" else "= " if term.name in {*standing, LEFT} else "- "
-        rows.append((f"{sign}{_named(term.name)}", fixed(term.bytes / GIB, 2), _span(term), term.provenance, term.rule))
-    return table((per, "GiB", "80 % interval", "from", "rule"), rows, left=(0, 3, 4), breaks=(4,))
+        name = f"{sign}{_named(term.name)}"
+        sizes.append((name, fixed(term.bytes / GIB, 2), _span(term), term.provenance))
+        rules += [(name if first else "", text) for first, text in _chunks(term.rule)]
+    return [
+        table((per, "GiB", "80 % interval", "from"), sizes, left=(0, 3)),
+        table((per, "how it is counted"), rules, left=(0, 1)),
+    ]
+
+
+def _chunks(text: str) -> list[tuple[bool, str]]:
+    """A text in lines of a column, and which is the first."""
+    return [(n == 0, line) for n, line in enumerate(wrap(text, RULE_WIDTH))]
 
 
 def _span(term: EngineTerm) -> str:
@@ -132,16 +148,14 @@ def _sized(term: str, value: float | None) -> str:
 
 
 def _advice(advice: list[Advice]) -> Table:
-    rows = [
-        (
-            each.flag if each.flag == each.here else f"{each.flag} (here {each.here})",
-            count(each.gpus),
-            "yes" if each.fits else "no",
-            count(each.kv_tokens),
-            count(each.max_sequences),
-            count(each.context),
+    rows: list[tuple[str, ...]] = []
+    for each in advice[:MOST_ADVICE]:
+        first, *more = wrap(each.flag, FLAG_WIDTH)
+        fits = "yes" if each.fits else "no"
+        rows.append(
+            (first, count(each.gpus), fits, count(each.kv_tokens), count(each.max_sequences), count(each.context))
         )
-        for each in advice[:MOST_ADVICE]
-    ]
+        here = wrap(f"here {each.here}", FLAG_WIDTH - 2) if each.here != each.flag else []
+        rows += [(f"  {line}", *[""] * 5) for line in (*more, *here)]
     header = ("what to change", "GPUs", "fits", "KV tokens", "requests", "of tokens")
     return table(header, rows, left=(0, 2))

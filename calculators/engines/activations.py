@@ -22,6 +22,8 @@ CHUNK: Final = 32768  # tokens that experts work on at once [token]
 # a dummy batch of pictures at their largest, kept while the profile runs: 32 of 3 x 896 x 896 in 16 bits [B]
 PICTURES: Final = 0.144 * GIB
 GATHERED: Final = (40, 5)  # requests of the longest length whose index keys, and latents, are gathered at once
+TOWER_KEYS: Final = ("hidden_size", "intermediate_size", "patch_size")
+LARGEST_PICTURE: Final = 16384  # tokens of a picture of any size [token]
 SCORES: Final = 0.5 * GIB  # of index scores at once [B]
 
 
@@ -92,7 +94,10 @@ def workspace_bytes(ready: Ready, tokens: int, width: float | None = None) -> fl
     for part in spec.experts:
         outer, inner = part.expert.hidden, part.expert.intermediate / shards.expert_slices
         most = max(most, part.top_k * (max(2 * inner, outer) + max(inner, outer)))
-    return min(tokens, CHUNK) * each * most
+    packed = any(
+        part.bytes < part.elements for part, _ in ready.program.routed
+    )  # kernels of 4-bit experts take all at once
+    return (tokens if packed else min(tokens, CHUNK)) * each * most
 
 
 def sparse_bytes(ready: Ready, longest: int) -> float:
@@ -137,8 +142,34 @@ def pictures_bytes(ready: Ready, tokens: int, width: float) -> float:
     return tokens * spec.hidden * width + PICTURES
 
 
+def encoder_bytes(ready: Ready, tokens: int, width: float) -> float:
+    """What a vision tower takes over a profile's pictures at its widest layer: P b (3 h + 2 I), P their patches. [B]
+
+    Pictures of a fixed size: as many as N tokens hold; of any size: one of 16,384 tokens, the largest that is allowed.
+    0 of a tower whose sizes the config does not say under the usual keys.
+
+    Source: vLLM, v1/worker/gpu_model_runner.py, profile_run; widths as in `forward_bytes`.
+    """
+    tower = ready.model.config.get("vision_config")
+    sizes = [tower.get(key) for key in TOWER_KEYS] if isinstance(tower, dict) else []
+    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        return 0.0
+    hidden, inner, patch = sizes
+    merged = tower.get("spatial_merge_size")
+    side = tower.get("image_size")
+    if isinstance(merged, int):
+        patches = max(tokens, LARGEST_PICTURE) * merged**2
+    elif isinstance(side, int) and side >= patch:
+        each = (side // patch) ** 2
+        said = ready.model.config.get("mm_tokens_per_image")
+        patches = max(1, tokens // (said if isinstance(said, int) and said > 0 else each)) * each
+    else:
+        return 0.0
+    return patches * width * (STREAMS * hidden + 2 * inner) + PICTURES
+
+
 def profile_peak(ready: Ready, profiled: Profiled) -> float:
-    """Peak of a profiled step: max(forward, sampler), experts' results within or beside it, and pictures. [B]
+    """Peak of a profiled step: max(forward, sampler), experts' results within or beside it, and pictures; or an encoder's. [B]
 
     With pipeline stages, hidden states and residual of N tokens that are passed on come on top, 2 N h b.
     """
@@ -147,4 +178,4 @@ def profile_peak(ready: Ready, profiled: Profiled) -> float:
     forward, sampler = forward_bytes(ready, tokens, width, profiled.rest), sampler_bytes(ready, profiled)
     passed = 2 * tokens * ready.model.spec.hidden * width * (ready.deployment.shards.pp > 1)
     peak = max(forward, sampler) + work if profiled.shared_workspace else max(forward + work, sampler)
-    return peak + passed + pictures_bytes(ready, tokens, width)
+    return max(peak + passed + pictures_bytes(ready, tokens, width), encoder_bytes(ready, tokens, width))

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.engines.terms import GIB, EngineTerm, exact, spread
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roofcast.hwdb.accelerator import Accelerator
 
 # What CUDA sees less than nvidia-smi reports, of the parts of which both are known: 0.2 to 0.9 GiB. [B]
 KEPT: Final = 0.5 * GIB
 KEPT_SIGMA: Final = 0.18 * GIB
+# vendor -> what programs can have of the memory as sold, and why. Instinct and Radeon parts of which both are known see as
+# many GiB as the data sheet has GB; Metal lets a program have three quarters (recommendedMaxWorkingSetSize, 73,728 MB of
+# 96 GB: https://github.com/ggml-org/llama.cpp/issues/3213).
+AS_SOLD: Final[Mapping[str, tuple[float, str]]] = {
+    "amd": (GIB / 1e9, "as sold, whose GB are GiB on parts that were read"),
+    "apple": (0.75 * GIB / 1e9, "three quarters of the memory, which Metal lets a program have; GB as sold are GiB"),
+}
 
 
 def visible_term(accelerator: Accelerator) -> EngineTerm:
@@ -27,7 +36,6 @@ def visible_term(accelerator: Accelerator) -> EngineTerm:
         total = accelerator.driver_memory
         rule = f"driver reports {total / GIB:.2f} GiB; CUDA sees some 0.5 GiB less (0.2 to 0.9 where both are known)"
         return spread("visible", total - KEPT, KEPT_SIGMA, rule)
-    rule = "as sold: neither driver nor programs were read"
-    return EngineTerm(
-        "visible", accelerator.memory, accelerator.memory * 0.97, accelerator.memory * 1.02, rule, "assumed"
-    )
+    share, rule = AS_SOLD.get(accelerator.vendor or "", (1.0, "as sold: neither driver nor programs were read"))
+    size = accelerator.memory * share
+    return EngineTerm("visible", size, size * 0.97, size * 1.02, rule, "assumed")

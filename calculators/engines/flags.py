@@ -29,6 +29,7 @@ class Flags:
         decode_context_parallel_size: devices that share the cache of a sequence by its tokens (vLLM).
         num_speculative_tokens: tokens drafted a step.
         mamba_ssm_cache_dtype, mamba_cache_mode: format of recurrent states; none, align or all (vLLM).
+        enable_prefix_caching: whether blocks of equal prefixes are shared (vLLM): a hybrid's states take more then.
         disable_hybrid_kv_cache_manager: whether windows save no memory (vLLM).
         mem_fraction_static: share of the memory for weights and cache (SGLang). [-]
         max_running_requests: requests at once (SGLang).
@@ -63,6 +64,7 @@ class Flags:
     num_speculative_tokens: int | None = None
     mamba_ssm_cache_dtype: str | None = None
     mamba_cache_mode: str | None = None
+    enable_prefix_caching: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     mem_fraction_static: float | None = None
     max_running_requests: int | None = None
@@ -99,7 +101,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     "vllm": frozenset(
         ("dtype", "quantization", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_model_len", "max_num_seqs",
          "max_num_batched_tokens", "block_size", "enforce_eager", "decode_context_parallel_size",
-         "num_speculative_tokens", "mamba_ssm_cache_dtype", "mamba_cache_mode", "disable_hybrid_kv_cache_manager")
+         "num_speculative_tokens", "mamba_ssm_cache_dtype", "mamba_cache_mode", "enable_prefix_caching",
+         "disable_hybrid_kv_cache_manager")
     ),
     "sglang": frozenset(
         ("dtype", "quantization", "mem_fraction_static", "max_running_requests", "chunked_prefill_size", "page_size",

@@ -38,6 +38,8 @@ class Paging:
         state_blocks: blocks that a recurrent layer takes of a request; None is one a block of tokens.
         extra_window_block: whether a window takes one block more than its tokens fill.
         hybrid: whether windows save memory; without the hybrid manager they do not.
+        chunked: whether chunks do; the manager may be off for them alone.
+        longest: tokens of the longest request, a block of a model of states alone. [token]
     """
 
     block: int = BLOCK
@@ -47,6 +49,8 @@ class Paging:
     state_blocks: int | None = 1
     extra_window_block: bool = True
     hybrid: bool = True
+    chunked: bool = True
+    longest: int = BLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,8 @@ class Layout:
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest block. [token]"""
-        return min((one.block for one in self.sharing if one.keeps.kind != STATE), default=self.paging.block)
+        holding = [one.block for one in self.sharing if one.keeps.kind != STATE]
+        return min(holding or [one.block for one in self.sharing])
 
     @property
     def groups(self) -> int:
@@ -226,7 +231,8 @@ def arrange(kept: Iterable[Keeps], paging: Paging) -> Layout:
     >>> layout.size, layout.groups, [group.padding for group in layout.shown(8192)]
     (10, 7, [8, 0])
     """
-    if not paging.hybrid:
+    kept = list(kept)
+    if not paging.hybrid or (not paging.chunked and any(one.kind == CHUNKED for one in kept)):
         kept = without_windows(kept)
     counts = counted(kept)
     kinds = {one.kind for one in counts}
@@ -244,7 +250,8 @@ def _one_group(counts: Mapping[Keeps, int], paging: Paging) -> Layout:
     if len(counts) == 1:
         ((one, layers),) = counts.items()
         if one.kind == STATE:
-            return Layout((Sharing(one, layers, 1, paging.block),), layers, one.state, paging)
+            block = paging.block if paging.state_blocks is None else paging.longest
+            return Layout((Sharing(one, layers, 1, block),), layers, one.state, paging)
         return Layout((Sharing(one, layers, 1, paging.block),), layers, paging.block * one.token, paging)
     page = sum(layers * one.token for one, layers in counts.items()) * paging.block
     widest = max(counts, key=lambda one: one.token)

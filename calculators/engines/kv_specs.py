@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.modelspec.cached import ACTIVATION_BITS, entry_bytes
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
+from roofcast.modelspec.recurrent import GatedDeltaNet
 from roofcast.modelspec.ssm import Mamba1, Mamba2, ShortConvolution
 from roofcast.modelspec.state import CACHE, FP32, MODEL
 
@@ -37,7 +38,7 @@ EXPANDED: Final = 256  # width that vLLM before 0.7 pads keys and values of MLA'
 PER_HEAD_SCALE: Final = 4.0  # of keys and of values of one head of a token, in formats with a scale a head
 
 # classes whose recurrent state vLLM keeps in the model's format unless a key or flag says another
-AS_MODEL: Final = (Mamba1, Mamba2, ShortConvolution)
+AS_MODEL: Final = (GatedDeltaNet, Mamba1, Mamba2, ShortConvolution)
 
 
 @dataclass(frozen=True, slots=True)

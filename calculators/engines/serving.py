@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.deployment import Deployment, prepare
+from roofcast.calculators.engines.support import LEAST, check_capability, check_device, falls_back
 from roofcast.calculators.engines.terms import Served
 from roofcast.calculators.errors import UsageError
-from roofcast.modelspec.formats import FORMATS, Format
+from roofcast.modelspec.formats import FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from roofcast.calculators.engines.flags import Flags
-    from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model
 
-# What kernels of a format need, as compute capability: below 8.9 FP8 weights and below 10.0 FP4 ones run weight-only
-# through Marlin, which needs 8.0. Source: vLLM, model_executor/layers/quantization/*.py, get_min_capability.
-LEAST: Final[Mapping[str, float]] = {
-    "fp8": 8.0, "nvfp4": 8.0, "mxfp4": 8.0, "modelopt": 8.0, "modelopt_fp4": 8.0, "gptq": 6.0, "awq": 7.5,
-    "gptq_marlin": 8.0, "awq_marlin": 8.0, "bitsandbytes": 7.0, "compressed-tensors": 7.0, "int8": 7.5,
-}  # fmt: skip
-BF16_FROM: Final = 8.0
+__all__ = ["LEAST", "check_capability", "serve", "with_draft"]
+
 #: Engines that convert a checkpoint in fp32 to 16 bits unless a dtype is asked.
 HALVING: Final = frozenset({"vllm", "sglang", "tgi", "lmdeploy", "tensorrt-llm"})
 
@@ -36,10 +29,14 @@ def serve(model: Model, deployment: Deployment, flags: Flags) -> tuple[Served, R
         UsageError: a format the device cannot run, a quantisation that the engine does not make, sizes that do not
             divide.
     """
+    check_device(deployment)
     loaded, drafts = with_draft(model, flags.num_speculative_tokens)
     loaded, said = _quantised(loaded, flags, deployment)
     deployment = _with_dtype(loaded, deployment, flags)
     check_capability(loaded, deployment, flags)
+    if falls_back(loaded, deployment, flags):
+        deployment = replace(deployment, kv=FORMATS["fp16"] if deployment.kv.name == "bf16" else deployment.kv)
+        said += remarks([f"{deployment.accelerator.id} has no bf16 kernels: {deployment.engine} falls back to fp16"])
     halved = _halved(loaded, deployment)
     if halved:
         deployment = replace(deployment, weights=FORMATS["bf16"])
@@ -107,32 +104,3 @@ def _halved(model: Model, deployment: Deployment) -> bool:
     spec = model.spec
     stated = spec.dtype == "fp32" and spec.quantization is None
     return stated and deployment.weights is None and deployment.engine in HALVING
-
-
-def check_capability(model: Model, deployment: Deployment, flags: Flags) -> None:
-    """Refuses a format that the engine has no kernels for on the device.
-
-    Raises:
-        UsageError: naming the format, what it needs, and what would do.
-    """
-    accelerator = deployment.accelerator
-    if accelerator.compute_capability is None or deployment.engine not in HALVING:
-        return
-    have = float(accelerator.compute_capability)
-    asked = deployment.weights.name if isinstance(deployment.weights, Format) else None
-    stored = {"--weights": asked, "--quantization": flags.quantization, "its weights": model.spec.quantization}
-    wanted = [(option, name) for option, name in stored.items() if name is not None and name in LEAST]
-    if deployment.kv.name == "fp8":
-        wanted.append(("--kv", "fp8"))
-    for option, name in wanted:
-        if have < LEAST[name]:
-            raise UsageError(_cannot(accelerator, f"{option} {name}", LEAST[name], deployment.engine))
-    if flags.dtype == "bf16" and have < BF16_FROM:
-        raise UsageError(_cannot(accelerator, "--dtype bf16", BF16_FROM, deployment.engine) + "; --dtype fp16 would do")
-
-
-def _cannot(accelerator: Accelerator, what: str, least: float, engine: str) -> str:
-    return (
-        f"{what} cannot run on {accelerator.id} in {engine}: it needs compute capability {least:.1f}, "
-        f"{accelerator.id} has {accelerator.compute_capability}"
-    )

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # What a GPU holds before the profile, which the cache does not pay: CUDA's context, and NCCL's buffers. [B]
-CONTEXT: Final = {"one": 0.51 * GIB, "stages": 1.48 * GIB, "plain": 0.7 * GIB, "workspaces": 1.53 * GIB}
+CONTEXT: Final = {
+    "one": 0.51 * GIB,
+    "stages": 1.48 * GIB,
+    "plain": 0.7 * GIB,
+    "some": 1.0 * GIB,
+    "workspaces": 1.53 * GIB,
+}
 
 
 BESIDE: Final = ("activation", "non_torch", "cuda_graphs")
@@ -153,5 +159,12 @@ def _said(started: Started, unknown: str | None) -> Remarks:
         )
         if asked is None
     ]
+    most = started.served.ready.model.spec.max_context
+    beyond = (
+        f"--max-model-len {started.longest:,} is more than the {most:,} that the config allows: vLLM refuses it unless "
+        "--hf-overrides raises that"
+        if most is not None and started.longest > most
+        else None
+    )
     stages = f"with {pp} stages the cache is that of the fullest; the log shows the first one's" if pp > 1 else None
-    return remarks([unknown, length if unbound else None, *defaults], notes=[stages])
+    return remarks([unknown, length if unbound else None, *defaults], [beyond], [stages])

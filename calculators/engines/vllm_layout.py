@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import lcm
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -11,18 +12,23 @@ from roofcast.calculators.engines.kv_groups import Layout, Paging, arrange
 from roofcast.calculators.engines.kv_specs import MLA, STATE, CacheFormats, layer_keeps
 from roofcast.modelspec.compressed import CompressedAttention
 from roofcast.modelspec.formats import FORMATS, TORCH_DTYPES
+from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.calculators.deployment import Ready
-    from roofcast.calculators.engines.terms import Served
     from roofcast.calculators.engines.vllm_start import Started
     from roofcast.calculators.engines.vllm_weights import Stage
     from roofcast.modelspec.spec import ModelSpec
 
 MLA_ALIGN: Final = 64  # tokens that a hybrid's block is a multiple of beside MLA [token]
+ANY_BLOCK: Final = (0, 12)  # the version since which MLA of Hopper takes blocks of any size
+CHUNK: Final = 256  # tokens of a chunk of a state-space scan [token]
 SPARSE_BLOCK: Final = 64  # tokens of a block under an index [token]
+# Blocks of MLA: least compute capability, versions before, and tokens: CUTLASS MLA of Blackwell 128, FlashMLA of Hopper 64
+# until FlashAttention's kernel came; Triton's and that one take any. Source: vLLM, platforms/cuda.py; 0.19 logs say 16.
+LATENT_BLOCKS: Final = ((10.0, (99,), 128), (9.0, (0, 12), 64))
 STATE_KEYS: Final = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
 
 
@@ -34,26 +40,54 @@ def stage_layout(started: Started, first: int, stage: Stage) -> Layout:
     layers = served.ready.model.spec.active_layers[first : first + stage.layers]
     kept = layer_keeps(layers, formats)
     kinds = {one.kind for one in kept}
-    block = flags.block_size or _block(served)
-    mode = flags.mamba_cache_mode or rules.state_mode
+    block = flags.block_size or _block(started)
+    mode = flags.mamba_cache_mode or ("align" if flags.enable_prefix_caching else rules.state_mode)
     drafted = (flags.num_speculative_tokens or 0) * rules.drafted_blocks
     paging = Paging(
         block=block,
-        align=MLA_ALIGN if MLA in kinds and STATE in kinds else block,
+        align=_align(started, kinds, mode, block),
+        longest=started.longest,
         batched=started.tokens * rules.in_flight,
         context_parallel=flags.decode_context_parallel_size or 1,
         state_blocks={"none": 1 + drafted, "align": 2 + drafted, "all": None}[mode],
         hybrid=not flags.disable_hybrid_kv_cache_manager and rules.engine != "V0",
+        chunked=not rules.chunked_whole,
     )
     return arrange(kept, paging)
 
 
-def _block(served: Served) -> int:
-    """Tokens of a block that kernels ask for: 64 under a sparse index, else 16. [token]"""
-    spec = served.ready.model.spec
-    mixers = [mixer for layer in spec.layer_counts for mixer in layer.mixers]
-    latent = any(getattr(mixer, "kv_lora_rank", 0) and getattr(mixer, "index", None) for mixer in mixers)
-    return SPARSE_BLOCK if latent else Paging().block
+def _align(started: Started, kinds: set[str], mode: str, block: int) -> int:
+    """Tokens that a hybrid's block is a multiple of: 64 beside MLA but on Hopper since 0.12, of mode all the scan's chunk."""
+    if STATE not in kinds:
+        return block
+    capability = started.served.ready.deployment.accelerator.compute_capability or "0"
+    any_block = capability.startswith("9.") and started.rules.since >= ANY_BLOCK
+    align = MLA_ALIGN if MLA in kinds and not any_block else block
+    return lcm(align, _chunk(started.served.ready.model.config)) if mode == "all" else align
+
+
+def _chunk(config: Mapping[str, object]) -> int:
+    """Tokens of a chunk of a state-space scan, as the config says; 256 where it does not."""
+    for key in ("mamba_chunk_size", "chunk_size"):
+        value = config.get(key)
+        if isinstance(value, int) and value > 0:
+            return value
+    return CHUNK
+
+
+def _block(started: Started) -> int:
+    """Tokens of a block that kernels ask for: 64 under a sparse index, of MLA as the device's kernels, else 16. [token]"""
+    spec = started.served.ready.model.spec
+    latent = [m for layer in spec.layer_counts for m in layer.mixers if isinstance(m, LatentAttention)]
+    if any(mixer.index for mixer in latent):
+        return SPARSE_BLOCK
+    capability = started.served.ready.deployment.accelerator.compute_capability
+    if not latent or not started.rules.latent or capability is None:
+        return Paging().block
+    fitting = (
+        block for least, before, block in LATENT_BLOCKS if float(capability) >= least and started.rules.since < before
+    )
+    return next(fitting, Paging().block)
 
 
 def _formats(started: Started) -> CacheFormats:
@@ -65,7 +99,7 @@ def _formats(started: Started) -> CacheFormats:
     return CacheFormats(
         kv=ready.deployment.kv,
         model=model,
-        state=FORMATS.get(state or ""),
+        state=FORMATS.get(TORCH_DTYPES.get(state or "", state or "")),
         tp=ready.deployment.shards.tp,
         drafted=flags.num_speculative_tokens or 0,
         head_scales=ready.deployment.kv.name == "int8",

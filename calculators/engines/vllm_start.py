@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # of memory, but no A100, is a large one; the server's defaults, not those of the offline class.
 LARGE: Final = 70 * GIB
 LARGE_STEP: Final = (8192, 1024)
-SMALL_STEP: Final = (2048, 256)
+SMALL_TOKENS: Final = 2048
 V0_STEP: Final = (2048, 256)
 V0_UNCHUNKED: Final = 32768  # longest request that V0 profiles whole [token]
 NO_CONTEXT: Final = 2048
@@ -44,8 +44,12 @@ class Started:
 
     @property
     def second_runner(self) -> bool:
-        """Whether the second model runner serves the model."""
-        return self.served.ready.model.spec.model_type in self.rules.second_runner
+        """Whether the second model runner serves the model: classes that are listed, unquantised, or later any dense one."""
+        spec, rules = self.served.ready.model.spec, self.rules
+        if spec.model_type in rules.second_runner and (spec.quantization is None or rules.dense_runner):
+            return True
+        plain = all(not part.fixed for part in spec.kept)
+        return rules.dense_runner and plain and not (spec.experts or spec.towers or spec.drafting)
 
 
 def start(served: Served, rules: VllmRules) -> Started:
@@ -57,7 +61,8 @@ def start(served: Served, rules: VllmRules) -> Started:
     flags, spec = served.flags, served.ready.model.spec
     longest = flags.max_model_len or spec.max_context or NO_CONTEXT
     tokens, rows = _step(served, rules, longest)
-    tokens, rows = flags.max_num_batched_tokens or tokens, flags.max_num_seqs or rows
+    tokens = flags.max_num_batched_tokens or tokens
+    rows = flags.max_num_seqs or min(rows, tokens)
     if tokens < rows:
         raise UsageError(
             f"--max-num-batched-tokens {tokens:,} is less than --max-num-seqs {rows:,}; it must be at least that"
@@ -73,4 +78,4 @@ def _step(served: Served, rules: VllmRules, longest: int) -> tuple[int, int]:
         return (max(longest, tokens) if longest <= V0_UNCHUNKED else tokens), rows
     accelerator = served.ready.deployment.accelerator
     large = visible_term(accelerator).bytes >= LARGE and accelerator.architecture != "Ampere"
-    return LARGE_STEP if large else SMALL_STEP
+    return LARGE_STEP if large else (SMALL_TOKENS, rules.small_rows)

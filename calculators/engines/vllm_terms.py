@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import hypot
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.engines.activations import FORWARD_REST, Profiled, profile_peak, sparse_bytes
+from roofcast.calculators.engines.activations import CHUNK, FORWARD_REST, Profiled, profile_peak, sparse_bytes
 from roofcast.calculators.engines.device import visible_term
 from roofcast.calculators.engines.terms import GIB, EngineTerm, exact, spread, together
 from roofcast.calculators.engines.vllm_weights import Stage, held_weights
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from roofcast.calculators.engines.vllm_start import Started
     from roofcast.hwdb.accelerator import Accelerator
 
-# Memory beside PyTorch's that a profile adds, mean and standard deviation, by engine and by whether devices share layers:
-# from compute capability 9.0 on, all-reduces have workspaces of their own. Source: start-up logs named in vllm_versions. [GiB]
+# Memory beside PyTorch's that a profile adds, mean and standard deviation, by engine and by how devices share layers: on
+# capability 9 and 10 all-reduces have workspaces of their own, less on 12. Source: start-up logs named in vllm_versions;
+# ROCm's from Gemma 3 27B and Qwen2.5 14B on MI300X. [GiB]
 NON_TORCH: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
     ("V0", "one"): (0.35, 0.10),
     ("V0", "stages"): (0.30, 0.15),
@@ -32,14 +33,28 @@ NON_TORCH: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
     ("V1", "stages"): (0.07, 0.05),
     ("V1", "plain"): (0.30, 0.25),
     ("V1", "workspaces"): (2.09, 0.10),
+    ("V1", "some"): (1.60, 0.50),
+    ("ROCm", "one"): (1.10, 0.40),
+    ("ROCm", "stages"): (1.10, 0.50),
+    ("ROCm", "plain"): (1.70, 0.60),
+}
+WORDS: Final[Mapping[str, str]] = {
+    "one": "one device",
+    "stages": "stages",
+    "plain": "devices that share layers",
+    "workspaces": "devices that share layers",
+    "some": "devices that share layers",
 }
 MOST_CAPTURED: Final = 512  # batch sizes of graphs
-REDUCING: Final = 9.0  # compute capability
+REDUCING: Final = {9: "workspaces", 10: "workspaces", 12: "some"}  # major compute capability -> key of NON_TORCH
 SORTING: Final = 20.0  # bytes a logit takes where sampling sorts
 GRAPH_LAYER: Final = (2.7e-4, 1.2e-4)  # estimate of CUDA graphs a layer and captured size, mean and deviation [GiB]
+GRAPHS_LEAST: Final = 0.3  # of models with towers, draft layers or states [GiB]
 RESERVED_SIGMA: Final = 0.12  # standard deviation of what 0.2.5 to 0.6.3 reserve, as a share of the weights [-]
 PEAK_SIGMA: Final = {"dense": 0.02, "experts": 0.03, "pictures": 0.25}  # [GiB]
 V0_REST: Final = 0.01 * GIB  # of an eager forward pass [B]
+LARGE_STEP_SHARE: Final = 0.2  # likewise of steps beyond the 32,768 tokens that experts take at once [-]
+UNSURE: Final = 0.25  # of the second runner in versions that no log is of [GiB]
 PEAK_SHARE: Final = 0.01  # standard deviation of a peak as a share of it [-]
 
 
@@ -89,6 +104,9 @@ def _activation(started: Started, stage: Stage) -> EngineTerm:
     spec = ready.model.spec
     kinds = ["dense", *(["experts"] if spec.experts else []), *(["pictures"] if spec.towers else [])]
     sigma = sum(PEAK_SIGMA[kind] for kind in kinds) * GIB + PEAK_SHARE * peak
+    sigma += LARGE_STEP_SHARE * peak * (started.tokens > CHUNK) + UNSURE * GIB * (
+        started.second_runner and rules.dense_runner
+    )
     rule = f"profile of {started.tokens:,} tokens and {started.rows:,} requests' logits over {spec.vocab:,} entries"
     return spread("activation", peak, sigma, rule)
 
@@ -97,24 +115,20 @@ def _non_torch(started: Started, weights: float) -> EngineTerm:
     """Memory beside PyTorch's: kernels, and NCCL where devices share layers; 0.2.5 to 0.6.3 count what is reserved too."""
     deployment, rules = started.served.ready.deployment, started.rules
     era = "V0" if rules.engine == "V0" else "sorting" if rules.row_bytes > SORTING else "V1"
+    era = "ROCm" if deployment.accelerator.vendor == "amd" else era
     how = joined(deployment.accelerator, deployment.shards.tp, deployment.shards.pp)
-    mean, sigma = NON_TORCH[era, how]
-    words = {
-        "one": "one device",
-        "stages": "stages",
-        "plain": "devices that share layers",
-        "workspaces": "devices that share layers",
-    }
+    mean, sigma = NON_TORCH.get((era, how)) or NON_TORCH[era, "workspaces"]
     kept = rules.reserved * weights * (deployment.shards.tp > 1)
     beside = f", and {kept / GIB:.1f} GiB that the allocator reserves while it loads" if kept else ""
     deviation = hypot(sigma * GIB, RESERVED_SIGMA * weights * (kept > 0))
-    return spread("non_torch", mean * GIB + kept, deviation, f"kernels and NCCL, as logged on {words[how]}{beside}")
+    return spread("non_torch", mean * GIB + kept, deviation, f"kernels and NCCL, as logged on {WORDS[how]}{beside}")
 
 
 def joined(accelerator: Accelerator, tp: int, pp: int) -> str:
     """How devices share a model: one alone, stages, with workspaces of all-reduces or without."""
     if tp > 1:
-        return "workspaces" if float(accelerator.compute_capability or 0) >= REDUCING else "plain"
+        major = int(float(accelerator.compute_capability or 0))
+        return REDUCING.get(major, "plain")
     return "stages" if pp > 1 else "one"
 
 
@@ -126,10 +140,15 @@ def graph_estimate(started: Started) -> EngineTerm:
     served = started.served
     vendor = served.ready.deployment.accelerator.vendor
     none = served.flags.enforce_eager or vendor != "nvidia" or started.second_runner
-    layers = len(served.ready.model.spec.active_layers) * (not none)
+    spec = served.ready.model.spec
+    layers = len(spec.active_layers) * (not none)
     sizes = captured_sizes(started.rows, 1 + (served.flags.num_speculative_tokens or 0))
     mean, sigma = (part * layers * sizes * GIB for part in GRAPH_LAYER)
-    return spread("cuda_graphs", mean, sigma, f"estimate of CUDA graphs of {sizes} batch sizes over {layers} layers")
+    rule = f"estimate of CUDA graphs of {sizes} batch sizes over {layers} layers"
+    if not layers or not (spec.towers or spec.drafting or any(part.fixed for part in spec.kept)):
+        return spread("cuda_graphs", mean, sigma, rule)
+    least = GRAPHS_LEAST * GIB  # towers, drafts and states have graphs of their own
+    return spread("cuda_graphs", max(mean, least), max(sigma, least / 2), rule)
 
 
 def captured_sizes(rows: int, each: int = 1) -> int:

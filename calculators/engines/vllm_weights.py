@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.engines.terms import GIB
 from roofcast.modelspec.latent import LatentAttention
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.calculators.deployment import Ready
+    from roofcast.modelspec.layers import Layer
 
 MIB: Final = float(1 << 20)
 LARGE: Final = 10 * MIB  # allocations from here on take segments of their own, of whole 2 MiB
+AXES: Final = 4  # rows a position where it has several axes: vLLM, rotary_embedding/mrope.py
 SEGMENT: Final = 2 * MIB
 SPLIT: Final = 1 * MIB  # what is left of a segment counts as allocated up to here
 SIGMA: Final = 0.02 * GIB  # of plain weights [B]
@@ -102,13 +104,53 @@ def towers_bytes(ready: Ready) -> float:
 
 
 def rope_bytes(ready: Ready) -> float:
-    """Cosines and sines of every position: one table for all layers that rotate alike, positions x width x 2 B. [B]"""
-    spec = ready.model.spec
-    widths = {_rotated(mixer) for layer in spec.layer_counts for mixer in layer.mixers} - {0}
-    return sum((spec.max_context or 0) * width * 2.0 for width in widths)
+    """Cosines and sines of every position, one table for all layers that rotate alike: rows x rotated width x 2 B. [B]
+
+    Rows are the positions that the config allows, times the factor of linear scaling, times 4 where position has several
+    axes (mRoPE); layers with a base frequency of their own (`rope_local_base_freq`) have a table that is not scaled.
+
+    >>> from roofcast.calculators.deployment import Deployment, prepare
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> from roofcast.modelspec.formats import FORMATS
+    >>> from roofcast.modelspec.model import load_model
+    >>> from roofcast.modelspec.source import resolve
+    >>> gpu = find_accelerator("h100-sxm").accelerator
+    >>> rope_bytes(prepare(load_model(resolve("llama-3.1-8b")), Deployment(gpu, FORMATS["bf16"]))) / MIB  # 131,072 x 128
+    32.0
+    """
+    spec, config = ready.model.spec, ready.model.config
+    text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
+    scaling = _rope(text)
+    rows = (spec.max_context or 0) * (AXES if "mrope_section" in scaling else 1)
+    linear = scaling.get("rope_type", scaling.get("type")) == "linear"
+    factor = float(scaling.get("factor", 1.0)) if linear else 1.0
+    local = "rope_local_base_freq" in text or (
+        linear and any(layer.mixers and _windowed(layer) for layer in spec.layers)
+    )
+    share = float(scaling.get("partial_rotary_factor") or text.get("partial_rotary_factor") or 1.0)
+    tables = {
+        (_rotated(mixer) * share, 1.0 if local and getattr(mixer, "window", None) else factor)
+        for layer in spec.layer_counts
+        for mixer in layer.mixers
+    }
+    return sum(rows * width * scaled * 2.0 for width, scaled in tables)
+
+
+def _rope(text: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How positions are rotated, as the config says it."""
+    for key in ("rope_parameters", "rope_scaling"):
+        block = text.get(key)
+        if isinstance(block, dict):
+            return block
+    return {}
+
+
+def _windowed(layer: Layer) -> bool:
+    return any(getattr(mixer, "window", None) for mixer in layer.mixers)
 
 
 def _rotated(mixer: object) -> int:
+    """Width that RoPE rotates in a layer; 0 of one without positions."""
     if isinstance(mixer, LatentAttention):
         return mixer.qk_rope_head_dim
     return int(getattr(mixer, "head_dim", 0)) if getattr(mixer, "kv_heads", 0) else 0
