@@ -110,13 +110,21 @@ def replace_facts(name: str, **facts: Any) -> Any:
         ("0.12.0", {"shared_workspace": True}),
         ("0.16.9", {"row_bytes": 36.0}),
         ("0.17.0", {"row_bytes": 12.5}),
-        ("0.19.1", {"state_mode": "none", "drafted_blocks": False}),
-        ("0.20.0", {"state_mode": "align", "drafted_blocks": True, "counts_requests": False}),
+        ("0.8.5", {"small_rows": 1024}),
+        ("0.9.0", {"small_rows": 256, "chunked_whole": False}),
+        ("0.10.0", {"chunked_whole": True}),
+        ("0.13.9", {"chunked_whole": True}),
+        ("0.14.0", {"chunked_whole": False, "drafted_blocks": False}),
+        ("0.15.0", {"drafted_blocks": True}),
+        ("0.20.0", {"state_mode": "none", "counts_requests": False}),
         ("0.20.1", {"counts_requests": True, "graphs": False}),
         ("0.21.0", {"graphs": True, "utilization": 0.90}),
-        ("0.23.0", {"utilization": 0.90, "second_runner": frozenset()}),
-        ("0.24.0", {"utilization": 0.92, "in_flight": 1, "second_runner": frozenset({"llama", "deepseek_v2"})}),
-        ("0.26.1", {"in_flight": 2, "utilization": 0.92}),
+        ("0.22.1", {"second_runner": frozenset()}),
+        ("0.23.0", {"utilization": 0.90, "second_runner": frozenset({"llama", "deepseek_v2"})}),
+        ("0.24.0", {"utilization": 0.92, "dense_runner": False}),
+        ("0.25.0", {"dense_runner": True, "in_flight": 1}),
+        ("0.26.1", {"in_flight": 2, "utilization": 0.92, "state_mode": "none"}),
+        ("0.28.0", {"state_mode": "align"}),
     ],
 )
 def test_a_version_has_the_rules_of_the_last_change(version: str, rules: dict[str, Any]) -> None:
@@ -136,9 +144,9 @@ def test_rows_are_in_order_of_versions() -> None:
 def test_versions_that_are_not_known_take_the_nearest_rules_aloud() -> None:
     """None given is the newest; later ones too."""
     assert rules_of(None)[0] == rules_of("1.0")[0] == ROWS[-1]
-    assert rules_of(None)[1:] == ("0.26", "--engine-version is not given: the rules of vLLM 0.26, the newest known")
-    assert "vLLM 0.27.1 is newer than any whose rules are known" in str(rules_of("0.27.1")[2])
-    assert rules_of("0.26.7")[2] is None
+    assert rules_of(None)[1:] == ("0.28", "--engine-version is not given: the rules of vLLM 0.28, the newest known")
+    assert "vLLM 0.29.1 is newer than any whose rules are known" in str(rules_of("0.29.1")[2])
+    assert rules_of("0.28.7")[2] is None
 
 
 @pytest.mark.parametrize(
@@ -203,7 +211,7 @@ def test_the_longest_request_is_the_model_s_unless_asked() -> None:
 def test_fewer_tokens_than_requests_are_refused() -> None:
     """As vLLM does."""
     with pytest.raises(UsageError, match=r"--max-num-batched-tokens 512 is less than --max-num-seqs 1,024"):
-        memory(asked("llama-3.1-8b", max_num_batched_tokens=512))
+        memory(asked("llama-3.1-8b", max_num_batched_tokens=512, max_num_seqs=1024))
 
 
 def test_an_activation_is_as_wide_as_the_dtype() -> None:

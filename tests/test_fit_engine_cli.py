@@ -107,7 +107,7 @@ def test_a_wanted_cache_size_is_read_with_its_unit() -> None:
         (("--engine", "vllm", "--tp", "3"), ("3 GPUs cannot share 32/8 query/KV heads evenly", "1, 2, 4, 8, 16, 32")),
         (("--engine", "vllm", "--pp", "33"), ("--pp 33: there are 32 layers",)),
         (("--engine", "vllm", "--ep", "2"), ("--ep 2: the model has no routed experts",)),
-        (("--engine", "vllm", "--max-num-batched-tokens", "100"), ("is less than --max-num-seqs 1,024",)),
+        (("--engine", "vllm", "--max-num-batched-tokens", "100", "--max-num-seqs", "1024"), ("is less than --max-num-seqs 1,024",)),
         (("--engine", "vllm", "--engine-version", "newest"), ("--engine-version newest: it is no version",)),
         (("--engine", "vllm", "--gpu-memory-utilization", "0"), ("--gpu-memory-utilization 0",)),
         (("--engine", "vllm", "--gpu-memory-utilization", "1.5"), ("--gpu-memory-utilization 1.5",)),
@@ -129,13 +129,13 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], words: tuple[str,
 @pytest.mark.parametrize(
     ("gpu", "arguments", "words"),
     [
-        ("v100", ("--kv", "fp8"), "--kv fp8 cannot run on v100-sxm2-16gb in vllm: it needs compute capability 8.0"),
-        ("v100", ("--quantization", "fp8"), "--quantization fp8 cannot run on v100-sxm2-16gb"),
-        ("v100", ("--weights", "fp8"), "--weights fp8 cannot run on v100-sxm2-16gb"),
+        ("v100", ("--kv", "fp8"), "--kv fp8 in vllm cannot run on v100-sxm2-16gb: it needs compute capability 8.0"),
+        ("v100", ("--quantization", "fp8"), "--quantization fp8 in vllm cannot run on v100-sxm2-16gb"),
+        ("v100", ("--weights", "fp8"), "--weights fp8 in vllm cannot run on v100-sxm2-16gb"),
         (
             "t4",
             ("--dtype", "bf16"),
-            "--dtype bf16 cannot run on t4 in vllm: it needs compute capability 8.0, t4 has 7.5",
+            "--dtype bf16 in vllm cannot run on t4: it needs compute capability 8.0, t4 has 7.5",
         ),
     ],
 )

@@ -142,7 +142,6 @@ def test_a_log_that_ends_early_says_so(tmp_path: Path) -> None:
     assert "it ends before the cache is sized" in logged(*CODELLAMA, written(tmp_path, text.encode()))["notes"]
 
 
-@pytest.mark.xfail(strict=True, reason="where no term is compared, none differs, and that reads as all agree")
 def test_a_log_of_no_predicted_term_does_not_agree(tmp_path: Path) -> None:
     """Free memory alone is not predicted: nothing is as predicted."""
     text = "Initial free memory: 78.68 GiB; Requested memo"

@@ -20,7 +20,7 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
 from tests.engine_records import asked, memory, model_of
 
-BF16, FP8, INT8, FP16 = (FORMATS[name] for name in ("bf16", "fp8", "int8", "fp16"))
+BF16, FP8, INT8, FP32 = (FORMATS[name] for name in ("bf16", "fp8", "int8", "fp32"))
 FULL = Keeps("full", 4096.0)
 WINDOW = Keeps("sliding", 4096.0, reach=1024)
 
@@ -71,14 +71,14 @@ def test_layers_keep_what_their_heads_come_to(model: str, kv: Any, formats: Any,
 @pytest.mark.parametrize(
     ("model", "formats", "state"),
     [
-        # Qwen3-Next: 32 heads x 128 x 128 in fp32, and 8,192 channels x 3 columns x 2 B
-        ("qwen3-next-80b-a3b", {}, 32 * 128 * 128 * 4 + 8192 * 3 * 2),
-        ("qwen3-next-80b-a3b", {"state": FP16}, 32 * 128 * 128 * 2 + 8192 * 3 * 2),
-        ("qwen3-next-80b-a3b", {"tp": 2}, 16 * 128 * 128 * 4 + 4096 * 3 * 2),
+        # Qwen3-Next, in the model's format: 32 heads x 128 x 128 and 8,192 channels x 3 columns, x 2 B
+        ("qwen3-next-80b-a3b", {}, 32 * 128 * 128 * 2 + 8192 * 3 * 2),
+        ("qwen3-next-80b-a3b", {"state": FP32}, 32 * 128 * 128 * 4 + 8192 * 3 * 2),
+        ("qwen3-next-80b-a3b", {"tp": 2}, 16 * 128 * 128 * 2 + 4096 * 3 * 2),
         # 3 drafted tokens: 6 columns
-        ("qwen3-next-80b-a3b", {"drafted": 3}, 32 * 128 * 128 * 4 + 8192 * 6 * 2),
+        ("qwen3-next-80b-a3b", {"drafted": 3}, 32 * 128 * 128 * 2 + 8192 * 6 * 2),
         # Qwen3.5-27B: 48 value heads, 10,240 channels
-        ("qwen3.5-27b", {}, 48 * 128 * 128 * 4 + 10_240 * 3 * 2),
+        ("qwen3.5-27b", {"state": FP32}, 48 * 128 * 128 * 4 + 10_240 * 3 * 2),
         # Kimi Linear: 32 heads x 128 x 128, three convolutions of 4,096 channels; on 2 devices half
         ("kimi-linear-48b-a3b", {"tp": 2}, 16 * 128 * 128 * 4 + 3 * 2048 * 3 * 2),
         # Falcon Mamba, in the model's format: 8,192 channels x 16 states, and 3 columns of them
@@ -86,7 +86,7 @@ def test_layers_keep_what_their_heads_come_to(model: str, kv: Any, formats: Any,
     ],
 )
 def test_states_have_columns_and_a_recurrence(model: str, formats: Any, state: float) -> None:
-    """A convolution of 4 keeps 3 columns in the model's format; the recurrence is fp32 unless a flag or class differs."""
+    """A convolution of 4 keeps 3 columns in the model's format; the recurrence is as its class or a flag says."""
     sizes = [size for (kind, size) in kept(model, **formats) if kind == "state"]
 
     assert [state] == sizes
@@ -212,12 +212,12 @@ def test_states_alone_are_a_page_each() -> None:
         # Qwen3.6-27B fp8, 2 devices, 3 drafted tokens: 1,600; 262,144 / 1,600 -> 164, and 3 groups x (2 + 3)
         (
             "qwen3.6-27b", "fp8", {"tp": 2},
-            {"engine_version": "0.24.0", "max_model_len": 262_144, "num_speculative_tokens": 3}, 1600, 164 + 15,
+            {"engine_version": "0.24.0", "max_model_len": 262_144, "num_speculative_tokens": 3, "mamba_cache_mode": "align"}, 1600, 164 + 15,
         ),
         # with a scale a head: 1,584, 262,144 / 1,584 -> 166; 4 drafted tokens: 3 x 6
         (
             "qwen3.6-27b", "int8", {"tp": 2},
-            {"engine_version": "0.24.0", "max_model_len": 262_144, "num_speculative_tokens": 4}, 1584, 166 + 18,
+            {"engine_version": "0.24.0", "max_model_len": 262_144, "num_speculative_tokens": 4, "mamba_cache_mode": "align"}, 1584, 166 + 18,
         ),
         ("qwen3.6-35b-a3b", "fp8", {}, {"engine_version": "0.19.0", "max_model_len": 262_144}, 2096, 126 + 3),
         # 20 KDA layers and 7 of MLA: groups of 7
@@ -227,10 +227,10 @@ def test_states_alone_are_a_page_each() -> None:
             "qwen3-next-80b-a3b", "bf16", {},
             {"engine_version": "0.19.0", "max_model_len": 65_536, "mamba_ssm_cache_dtype": "fp16"}, 544, 121 + 3,
         ),
-        # mode all: as many states as blocks of tokens, in each of 4 groups
+        # mode all: ceil(3,207,168 / (256 x 4,096)) = 4 x 256, and as many states as blocks of tokens, in each of 4 groups
         (
             "qwen3.5-27b", "bf16", {},
-            {"engine_version": "0.19.0", "max_model_len": 32_768, "mamba_cache_mode": "all"}, 784, 4 * 42,
+            {"engine_version": "0.19.0", "max_model_len": 32_768, "mamba_cache_mode": "all"}, 1024, 4 * 32,
         ),
         # 64 under an index, 16 of other latents
         ("deepseek-v3.2", "fp8", {"tp": 8}, {"engine_version": "0.19.0", "max_model_len": 131_072}, 64, 2048),
