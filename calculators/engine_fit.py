@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import kv_bytes_per_token, whole
+from roofcast.calculators.engines.flags import option
 from roofcast.calculators.engines.registry import NOTHING, engine_memory
 from roofcast.calculators.fit import FitContext, FitMemory, FitResult
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
@@ -67,7 +68,7 @@ def fit_engine(
         longest_request=memory.longest,
     )
     said = model_remarks(model, ready.deployment.weights, contexts, files=False) + memory.said + _replicas(served)
-    return result, memory, said
+    return result, memory, said + _beyond(served)
 
 
 def contexts_within(served: Served, memory: EngineMemory, contexts: Sequence[int] | None) -> tuple[int, ...]:
@@ -95,7 +96,8 @@ def _memory(memory: EngineMemory) -> FitMemory:
 
 def _context(served: Served, memory: EngineMemory, context: int) -> FitContext:
     spec, replicas = served.ready.model.spec, served.ready.deployment.shards.dp
-    fitting = memory.room.sequences(context) * replicas if context <= memory.longest and memory.starts else 0
+    fitting = memory.room.sequences(context) if context <= memory.longest and memory.starts else 0
+    fitting = replicas * min(fitting, memory.most or fitting)
     return FitContext(
         context=context,
         kv_bytes_per_sequence=whole(memory.room.sequence_bytes(context)),
@@ -117,6 +119,18 @@ def _reason(memory: EngineMemory, rows: Sequence[FitContext]) -> str:
         f"a request of {short.context:,} tokens takes {short.kv_bytes_per_sequence / 2**30:.2f} GiB of cache, "
         f"{memory.kv[0] / 2**30:.2f} are there"
     )
+
+
+def _beyond(served: Served) -> Remarks:
+    """A longest request that the model's config does not allow."""
+    most, flags = served.ready.model.spec.max_context, served.flags
+    asked = {name: getattr(flags, name) or 0 for name in ("max_model_len", "session_len")}
+    name = max(asked, key=lambda each: asked[each])
+    text = (
+        f"{option(name)} {asked[name]:,} is more than the {most:,} that the config allows: engines refuse it unless the "
+        "config's RoPE scaling is overridden"
+    )
+    return remarks(warnings=[text if most is not None and asked[name] > most else None])
 
 
 def _replicas(served: Served) -> Remarks:

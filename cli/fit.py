@@ -129,7 +129,7 @@ def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], outpu
     machine = Machine(accelerator.id, count, accelerator.memory, accelerator.visible_memory, kept)
     wanted = wanted_contexts(contexts_of(loaded, asked.contexts), asked.rules)
     result, said = answer(loaded, machine, weights=weight_format, kv=kv_format, contexts=wanted)
-    said += of_cache + _of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
+    said += of_cache + of_the_machine(match, loaded, [kv_format, *([weight_format] if weight_format else [])])
     inputs = {
         "model": asked.model,
         "gpu": accelerator.id,
@@ -161,11 +161,12 @@ def _leave_unless_met(requirements: list[Requirement]) -> None:
     unknown = [r.rule for r in requirements if r.passed is None]
     if unknown:
         raise UnansweredError(
-            f"{'; '.join(unknown)}: every layer has a window or a fixed state, the cache does not grow with tokens"
+            f"{'; '.join(unknown)}: there is no such number; every layer has a window or a fixed state, so that the cache does "
+            "not grow with tokens, or the engine's layout of it is not modelled"
         )
 
 
-def _of_the_machine(match: Match, model: Model, used: list[Requested]) -> Remarks:
+def of_the_machine(match: Match, model: Model, used: list[Requested]) -> Remarks:
     """What should be said of the accelerator: how its name was understood, what is doubted, what it cannot compute."""
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.formats import missing_formats

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.engine_flags import read_flags
-from roofcast.cli.machine import find_machine, machine_remarks
+from roofcast.cli.machine import find_machine
 from roofcast.cli.session import Output, formats, load, present
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | Non
     from roofcast.calculators.engine_fit import fit_engine
     from roofcast.calculators.log_answer import log_against, version_by_tokens
     from roofcast.calculators.rules import check_rules
+    from roofcast.cli.fit import of_the_machine
     from roofcast.reports.fit import fit_document
 
     ask = _ask(asked, written, path)
@@ -66,8 +67,10 @@ def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | Non
     result = replace(result, advice=_advice(served, memory, result, asked))
     if ask.log is not None:
         result = replace(result, log=log_against(ask.log, served, memory))
+    formats_used = [f for f in (served.ready.deployment.kv, served.ready.deployment.weights) if f is not None]
+    said += loaded_remarks + of_the_machine(match, served.ready.model, formats_used)
     inputs = _inputs(asked, ask, match, served) | {"contexts": [row.context for row in result.contexts]}
-    present(fit_document(result, inputs, said + loaded_remarks + machine_remarks(match)), output)
+    present(fit_document(result, inputs, said), output)
     return result
 
 
@@ -155,7 +158,7 @@ def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
     loaded = _load(asked, ask)
     kv_format, of_cache = cache_format(loaded, asked_kv or _logged_cache(ask.settings), ask.engine)
     deployment = Deployment(match.accelerator, kv_format, weight_format, shards, ask.engine)
-    served, said = serve(loaded, deployment, flags)
+    served, said = serve(loaded, deployment, flags, kv_asked=asked_kv is not None)
     laid_out = replace(of_cache, warnings=()) if ask.engine in OWN_LAYOUTS else of_cache
     return served, laid_out + said
 

@@ -77,8 +77,8 @@ FORMATS: Final[dict[str, Format]] = {
     )
 }
 
-# spellings of llama.cpp
-OTHER_NAMES: Final = {"f16": "fp16", "f32": "fp32"}
+# spellings of llama.cpp, and of vLLM's caches
+OTHER_NAMES: Final = {"f16": "fp16", "f32": "fp32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 
 # `torch_dtype` and `dtype` of a config.json; transformers writes the torch name
 TORCH_DTYPES: Final[dict[str, str]] = {

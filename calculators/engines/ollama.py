@@ -27,6 +27,7 @@ BY_MEMORY: Final = (0, 15, 5)  # from then on the context follows the memory of 
 CONTEXT_OF_MEMORY: Final = ((48 * GIB, 262144), (24 * GIB, 32768), (0.0, 4096))
 # files of its library were made before llama.cpp kept latents alone
 LIBRARY: Final = Graph(latent=False, indexed=False)
+TYPES: Final = ("f16", "bf16", "q8_0", "q4_0")  # of the cache
 
 
 def answer(served: Served, given: Mapping[str, float]) -> EngineMemory:
@@ -81,6 +82,11 @@ def setup_of(ready: Ready, flags: Flags) -> Setup:
     asked = flags.n_ctx or default_context(version, memory)
     context = min(asked, ready.model.spec.max_context or asked)
     key, value, types_said = cache_types(ready, flags, flash=False)
+    if key != value or key not in TYPES:
+        types = key if key == value else f"{key} and {value}"
+        raise UsageError(
+            f"--kv {types}: Ollama has one type for keys and values, f16, q8_0 or q4_0 (OLLAMA_KV_CACHE_TYPE)"
+        )
     name = ".".join(map(str, version))
     said = remarks(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -38,4 +39,12 @@ def engine_memory(engine: str, served: Served, given: Mapping[str, float] = NOTH
         UsageError: flags that the engine refuses.
     """
     answer: Answer = import_module(f"roofcast.calculators.engines.{MODULES[engine]}").answer
-    return answer(served, given)
+    return _ordered(answer(served, given))
+
+
+def _ordered(memory: EngineMemory) -> EngineMemory:
+    """The answer with its intervals in order: whole slots and blocks may turn the ends of one around."""
+    kv, tokens = memory.kv, memory.tokens
+    terms = tuple(replace(t, low=min(t.bytes, t.low, t.high), high=max(t.bytes, t.low, t.high)) for t in memory.terms)
+    counted = None if tokens is None else (tokens[0], min(tokens), max(tokens))
+    return replace(memory, terms=terms, kv=(kv[0], min(kv), max(kv)), tokens=counted)

@@ -16,14 +16,25 @@ if TYPE_CHECKING:
     from roofcast.calculators.engines.flags import Flags
     from roofcast.modelspec.model import Model
 
+# methods that name kernels of a quantised checkpoint
+METHODS: Final = frozenset((
+    "awq", "awq_marlin", "auto-round", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gguf", "gptq", "gptq_marlin",
+    "modelopt", "modelopt_fp4", "moe_wna16", "mxfp4", "nvfp4", "petit_nvfp4", "quark", "torchao",
+))  # fmt: skip
 __all__ = ["LEAST", "check_capability", "serve", "with_draft"]
 
 #: Engines that convert a checkpoint in fp32 to 16 bits unless a dtype is asked.
 HALVING: Final = frozenset({"vllm", "sglang", "tgi", "lmdeploy", "tensorrt-llm"})
 
 
-def serve(model: Model, deployment: Deployment, flags: Flags) -> tuple[Served, Remarks]:
+def serve(model: Model, deployment: Deployment, flags: Flags, *, kv_asked: bool = False) -> tuple[Served, Remarks]:
     """A model on a machine as an engine loads it, and what was taken for granted.
+
+    Args:
+        model: as its checkpoint has it.
+        deployment: the machine and the formats.
+        flags: of the engine.
+        kv_asked: whether the cache's format was asked for, and --dtype leaves it alone.
 
     Raises:
         UsageError: a format the device cannot run, a quantisation that the engine does not make, sizes that do not
@@ -32,13 +43,12 @@ def serve(model: Model, deployment: Deployment, flags: Flags) -> tuple[Served, R
     check_device(deployment)
     loaded, drafts = with_draft(model, flags.num_speculative_tokens)
     loaded, said = _quantised(loaded, flags, deployment)
-    deployment = _with_dtype(loaded, deployment, flags)
+    deployment = _with_dtype(loaded, deployment, flags, kv_asked=kv_asked)
     check_capability(loaded, deployment, flags)
     if falls_back(loaded, deployment, flags):
         deployment = replace(deployment, kv=FORMATS["fp16"] if deployment.kv.name == "bf16" else deployment.kv)
         said += remarks([f"{deployment.accelerator.id} has no bf16 kernels: {deployment.engine} falls back to fp16"])
-    halved = _halved(loaded, deployment)
-    if halved:
+    if flags.dtype is None and _halved(loaded, deployment):
         deployment = replace(deployment, weights=FORMATS["bf16"])
         said += remarks(
             [f"{model.name}: its weights in fp32 are loaded in 16 bits, the default; --dtype fp32 keeps them"]
@@ -71,12 +81,14 @@ def _quantised(model: Model, flags: Flags, deployment: Deployment) -> tuple[Mode
     """The model quantised on load, where a flag asks for it and its checkpoint is plain."""
     from roofcast.modelspec.requantized import ON_LOAD, requantized  # noqa: PLC0415 - few calls quantise
 
-    method = flags.quantization
+    method = flags.quantization and flags.quantization.lower()
     if method is None:
         return model, Remarks()
     if deployment.weights is not None:
         raise UsageError(f"--quantization {method} and --weights both say how weights are stored; give one of them")
     own = model.spec.quantization
+    if own is not None and method not in METHODS:
+        raise UsageError(f"--quantization {method}: no such method; known: {', '.join(sorted(METHODS))}")
     if own is not None:
         note = f"{model.name}: its checkpoint is stored as {own}; --quantization {method} names its kernels and changes no bytes"
         return model, remarks(notes=[note])
@@ -90,13 +102,13 @@ def _quantised(model: Model, flags: Flags, deployment: Deployment) -> tuple[Mode
     )
 
 
-def _with_dtype(model: Model, deployment: Deployment, flags: Flags) -> Deployment:
+def _with_dtype(model: Model, deployment: Deployment, flags: Flags, *, kv_asked: bool) -> Deployment:
     """Weights and cache in the dtype that was asked; a cache that was asked in a format of its own stays."""
     if flags.dtype is None:
         return deployment
     asked = FORMATS[flags.dtype]
     plain = model.spec.quantization is None and deployment.weights is None
-    kv = asked if deployment.kv.bits >= FORMATS["bf16"].bits else deployment.kv
+    kv = deployment.kv if kv_asked or deployment.kv.bits < FORMATS["bf16"].bits else asked
     return replace(deployment, weights=asked if plain and asked.name != model.spec.dtype else deployment.weights, kv=kv)
 
 

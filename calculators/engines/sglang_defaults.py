@@ -137,7 +137,7 @@ def pieces(chunk: int) -> int:
 def _without(start: Start, kept: float) -> float:
     """Share that is left when so many MiB are kept free, less what a vision tower costs: 5 %, more the larger it is. [-]"""
     mib = start.memory / MIB
-    share = round((mib - kept) / mib, 3)
+    share = max(0.0, round((mib - kept) / mib, 3))
     if not start.tower:
         return share
     return share * 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (start.tower / TOWER - 1.0)))

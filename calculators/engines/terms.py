@@ -130,6 +130,7 @@ class EngineMemory:
         room: the cache as requests find it.
         said: what was assumed, and what should be known.
         reason: why the server does not start; None where it does.
+        most: requests that run at once, whatever fits; None where no flag bounds them, or the room does so itself.
         token_bytes: what every further token of a request takes; None is as the model's layers keep it. [B/token]
     """
 
@@ -149,6 +150,7 @@ class EngineMemory:
     said: Remarks = field(default_factory=Remarks)
     reason: str | None = None
     token_bytes: float | None = None
+    most: int | None = None
 
     @property
     def starts(self) -> bool:

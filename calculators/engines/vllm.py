@@ -67,6 +67,7 @@ def answer(served: Served, given: Mapping[str, float]) -> EngineMemory:
         room=LeastRoom(served.ready, kv.bytes),
         said=_said(started, unknown),
         reason=_refusal(started, terms),
+        most=started.rows,
     )
     if not laid_out(served.ready.model.spec):
         return replace(made, said=made.said + remarks([UNKNOWN_LAYOUT]))
@@ -121,7 +122,12 @@ def _refusal(started: Started, terms: tuple[EngineTerm, ...]) -> str | None:
     if by_name["budget"].bytes > free and started.served.flags.kv_cache_memory_bytes is None:
         return (
             f"free memory at start, {free / GIB:.1f} GiB, is less than the budget, {budget:.1f} GiB; "
-            f"--gpu-memory-utilization {floor(100 * free / visible.bytes) / 100:.2f} would do"
+            f"--gpu-memory-utilization {floor(100 * free / max(visible.bytes, 1.0)) / 100:.2f} would do"
+        )
+    taken = sum(by_name[name].bytes for name in ("weights", *BESIDE, "kv") if name in by_name)
+    if started.served.flags.kv_cache_memory_bytes is not None and taken > free:
+        return (
+            f"the cache asked for, weights and the rest take {taken / GIB:.1f} GiB, {free / GIB:.1f} are free at start"
         )
     if by_name["kv"].bytes > 0:
         return None
@@ -159,12 +165,5 @@ def _said(started: Started, unknown: str | None) -> Remarks:
         )
         if asked is None
     ]
-    most = started.served.ready.model.spec.max_context
-    beyond = (
-        f"--max-model-len {started.longest:,} is more than the {most:,} that the config allows: vLLM refuses it unless "
-        "--hf-overrides raises that"
-        if most is not None and started.longest > most
-        else None
-    )
     stages = f"with {pp} stages the cache is that of the fullest; the log shows the first one's" if pp > 1 else None
-    return remarks([unknown, length if unbound else None, *defaults], [beyond], [stages])
+    return remarks([unknown, length if unbound else None, *defaults], notes=[stages])

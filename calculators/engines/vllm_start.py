@@ -20,6 +20,8 @@ LARGE_STEP: Final = (8192, 1024)
 SMALL_TOKENS: Final = 2048
 V0_STEP: Final = (2048, 256)
 V0_UNCHUNKED: Final = 32768  # longest request that V0 profiles whole [token]
+BLOCK: Final = 16  # tokens that a block has a multiple of [token]
+MOST_BLOCK: Final = 8192
 NO_CONTEXT: Final = 2048
 
 
@@ -67,8 +69,36 @@ def start(served: Served, rules: VllmRules) -> Started:
         raise UsageError(
             f"--max-num-batched-tokens {tokens:,} is less than --max-num-seqs {rows:,}; it must be at least that"
         )
+    check_context_parallel(served, rules)
+    if flags.block_size is not None and (flags.block_size % BLOCK or flags.block_size > MOST_BLOCK):
+        raise UsageError(f"--block-size {flags.block_size:,}: vLLM has multiples of {BLOCK} up to {MOST_BLOCK:,}")
     dtype = FORMATS[flags.dtype or served.ready.formats.activations]
     return Started(served, rules, longest, min(tokens, rows * longest), rows, dtype.bytes_per_element)
+
+
+def check_context_parallel(served: Served, rules: VllmRules) -> None:
+    """Refuses a decode context parallel size that devices or layers do not allow.
+
+    It divides the tensor-parallel size and shares the copies of KV heads that this makes: tp / n_kv of them, tp of a latent.
+
+    Raises:
+        UsageError: naming the sizes that would do.
+
+    Source: vLLM, config/model.py, verify_with_parallel_config; v1/kv_cache_interface.py.
+    """
+    asked, tp = served.flags.decode_context_parallel_size or 1, served.ready.deployment.shards.tp
+    if asked == 1:
+        return
+    option = f"--decode-context-parallel-size {asked}"
+    if rules.engine == "V0":
+        raise UsageError(f"{option}: vLLM before 0.8 has none")
+    parts = served.ready.model.spec.kept
+    if any(part.fixed or part.cap is not None for part in parts):
+        raise UsageError(f"{option}: vLLM has none for layers with windows or states")
+    copies = min((max(1, tp // part.heads) for part in parts), default=1)
+    fitting = [n for n in range(1, copies + 1) if tp % n == 0]
+    if asked not in fitting:
+        raise UsageError(f"{option}: with --tp {tp} it must be one of {', '.join(map(str, fitting))}")
 
 
 def _step(served: Served, rules: VllmRules, longest: int) -> tuple[int, int]:

@@ -86,6 +86,7 @@ def held_weights(ready: Ready, stage: Stage) -> HeldWeights:
     share = stage.layers / len(spec.active_layers)
     ends = program.tables * (stage.first or (stage.last and spec.tied)) + head * stage.last
     parts = {"layers": layers * share, "embedding and head": ends}
+    parts["draft projection"] = draft_projection(ready) * stage.last
     parts["towers"] = towers_bytes(ready) * stage.first
     parts["RoPE tables"] = rope_bytes(ready)
     parts["MLA halves"] = latent_halves(ready) * share
@@ -101,6 +102,15 @@ def towers_bytes(ready: Ready) -> float:
     """What stands beside the decoder, stored plainly and split over devices. [B]"""
     each = 2.0 if ready.storage.by_layer else ready.storage.plain.bytes
     return sum(tower.parameters for tower in ready.model.spec.towers) * each / ready.deployment.shards.tp
+
+
+def draft_projection(ready: Ready) -> float:
+    """What joins draft layers to the decoder: a projection of 2 h to h and norms, stored plainly and held whole. [B]"""
+    spec = ready.model.spec
+    if not spec.drafting:
+        return 0.0
+    joined = spec.draft_parameters - sum(layer.parameters(spec.hidden) for layer in spec.draft)
+    return max(0, joined) * 2.0
 
 
 def rope_bytes(ready: Ready) -> float:
