@@ -214,6 +214,26 @@ def test_fewer_tokens_than_requests_are_refused() -> None:
         memory(asked("llama-3.1-8b", max_num_batched_tokens=512, max_num_seqs=1024))
 
 
+@pytest.mark.parametrize(
+    ("model", "tp", "version", "devices", "words"),
+    [
+        # 8 KV heads are held once each by 8 devices, twice by 16
+        ("llama-3.1-8b", 8, "0.19.0", 2, "with --tp 8 it must be one of 1"),
+        ("llama-3.1-8b", 16, "0.19.0", 4, "with --tp 16 it must be one of 1, 2"),
+        # a latent is held by all
+        ("deepseek-v2-lite", 8, "0.19.0", 3, "with --tp 8 it must be one of 1, 2, 4, 8"),
+        ("gemma-3-12b-it", 4, "0.19.0", 2, "vLLM has none for layers with windows or states"),
+        ("deepseek-v2-lite", 8, "0.7.3", 2, "vLLM before 0.8 has none"),
+    ],
+)
+def test_devices_share_tokens_only_of_what_they_hold_alike(
+    model: str, tp: int, version: str, devices: int, words: str
+) -> None:
+    """Copies of KV heads that tensor parallelism makes."""
+    with pytest.raises(UsageError, match=f"--decode-context-parallel-size {devices}: {words}"):
+        memory(asked(model, cut={"tp": tp}, engine_version=version, decode_context_parallel_size=devices))
+
+
 def test_an_activation_is_as_wide_as_the_dtype() -> None:
     """2 B, and 4 in fp32."""
     rules = rules_of("0.19.0")[0]

@@ -117,6 +117,18 @@ def test_a_log_that_says_too_little_comes_to_nothing() -> None:
     assert own_terms(read("Model loading took 12.56 GiB memory and 3.1 seconds"), CODELLAMA.served()) == {}
 
 
+def test_one_term_less_leaves_the_cache_open() -> None:
+    """Weights, activations and a budget, but nothing of what is beside PyTorch's memory."""
+    said = (
+        "Initial free memory: 78.68 GiB; Requested memory: 0.95 (util), 75.23 GiB\n"
+        "Model loading took 12.56 GiB memory and 3.1 seconds\nPyTorch activation peak memory takes 0.77GiB"
+    )
+    log = read(said)
+
+    assert {"budget", "weights", "activation"} <= {term.name for term in log.terms}
+    assert own_terms(log, CODELLAMA.served()) == {}
+
+
 def test_a_cache_alone_comes_to_blocks() -> None:
     """61.66 GiB: 7,892 of 16 tokens, 7,891 to 7,893 by its digits; without a tokens line no tokens."""
     own = own_terms(read("Available KV cache memory: 61.66 GiB"), CODELLAMA.served())
