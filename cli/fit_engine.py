@@ -64,7 +64,7 @@ def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | Non
         contexts = sorted({*contexts, *contexts_within(served, first, None)})
     result, memory, said = fit_engine(served, contexts)
     result = replace(result, requirements=check_rules(asked.rules, result))
-    result = replace(result, advice=_advice(served, memory, result, asked))
+    result = replace(result, advice=_advice(served, memory, result, asked, ask.log))
     if ask.log is not None:
         result = replace(result, log=log_against(ask.log, served, memory))
     formats_used = [f for f in (served.ready.deployment.kv, served.ready.deployment.weights) if f is not None]
@@ -188,18 +188,28 @@ def _logged_cache(settings: Mapping[str, str]) -> Format | None:
     return None
 
 
-def _advice(served: Served, memory: EngineMemory, result: FitResult, asked: Asked) -> list[Advice]:
-    """What to change, where it does not fit or a rule is not met."""
-    missed = [r for r in result.requirements if r.passed is False]
-    if result.fits and not missed:
+def _advice(
+    served: Served, memory: EngineMemory, result: FitResult, asked: Asked, log: StartLog | None
+) -> list[Advice]:
+    """What to change, where it does not fit, a rule is not met, or a log shows that the server did not start."""
+    missed = [r.rule for r in result.requirements if r.passed is False]
+    if result.fits and not missed and (log is None or log.failure is None):
         return []
-    from roofcast.calculators.engines.advice import Wanted, advice
+    from roofcast.calculators.engines.advice import Wanted, advice, advice_of_free
 
-    contexts = tuple(row.context for row in result.contexts)
-    rule = next((rule for rule in asked.rules if rule.context and any(r.rule == rule.text for r in missed)), None)
-    short = next((row.context for row in result.contexts if row.max_sequences < 1), max(contexts))
-    wanted = Wanted(contexts, rule.context or short, rule.least) if rule else Wanted(contexts, short)
-    return advice(served, memory, wanted)
+    needs = [(context, 1) for context in asked.contexts or ()]
+    needs += [(rule.context, rule.least) for rule in asked.rules if rule.context]
+    short = next((rule.context for rule in asked.rules if rule.context and rule.text in missed), None)
+    unserved = (row.context for row in result.contexts if row.max_sequences < 1)
+    asked_for = {context for context, _ in needs}
+    counted = short or next((c for c in unserved if c in asked_for), max(asked_for, default=None))
+    tokens = max((rule.least for rule in asked.rules if rule.context is None), default=0)
+    wanted = Wanted(tuple(needs), counted, tokens)
+    stated = {} if log is None else {term.name: term.value for term in log.terms}
+    too_little = log is not None and log.failure is not None and stated.get("free", 0.0) < stated.get("budget", 0.0)
+    if too_little and {"free", "visible"} <= stated.keys():
+        return advice_of_free(served, wanted, stated["free"], stated["visible"])
+    return advice(served, memory, wanted, stated.get("kv"))
 
 
 def _inputs(asked: Asked, ask: Ask, match: Match, served: Served) -> dict[str, object]:

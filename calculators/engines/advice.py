@@ -1,263 +1,176 @@
-"""What to change where a server does not start or holds too little: flags of the engine, each tried."""
+"""What to change where a server does not start or holds too little: flags of the engine, each tried, and pairs of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from itertools import chain
+from math import floor
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.deployment import prepare
+from roofcast.calculators.engines.advice_case import Change, Part, Trial, Wanted, first_case
+from roofcast.calculators.engines.advice_changes import CHANGES, MOST, ONE_HOST, more_devices
+from roofcast.calculators.engines.advice_repairs import repaired
 from roofcast.calculators.engines.registry import engine_memory
-from roofcast.calculators.engines.serving import check_capability, serve
-from roofcast.calculators.engines.terms import Advice
-from roofcast.calculators.errors import UnansweredError, UsageError
-from roofcast.modelspec.errors import ModelError
-from roofcast.modelspec.formats import FORMATS
-from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from roofcast.calculators.engines.terms import EngineMemory, Served
-    from roofcast.modelspec.sharding import Shards
+    from roofcast.calculators.engines.advice_changes import Kind
+    from roofcast.calculators.engines.terms import Advice, EngineMemory, Served
 
-MOST_UTILIZATION: Final = 0.95
-MOST_TP: Final = 16
-FEWER: Final = (256, 64)  # requests at once that are tried
-SHORTER: Final = (8192, 2048)  # tokens of a step that are tried
-NARROW: Final = "fp8"
+__all__ = ["CHANGES", "Wanted", "advice", "advice_of_free"]
+
+WORTH: Final = 1.02  # times the tokens that a change must give where it is not enough
+PAIRS: Final = 4  # on one number of devices
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a server is held against.
+def advice(served: Served, memory: EngineMemory, wanted: Wanted, kv: float | None = None) -> list[Advice]:
+    """Changes that give what is wanted, best first; where none does, those that give more than there is.
+
+    Each is tried: what it gives is computed as the answer itself is. Pairs of changes are tried on those numbers of
+    devices on which no single one is enough, and more devices as long as fewer are not enough, and one step further.
 
     Args:
-        contexts: each must fit at least once. [token]
-        context: whose requests are counted. [token]
-        least: so many of them are wanted.
+        served: what falls short.
+        memory: what the engine makes of it.
+        wanted: of it.
+        kv: the cache that a log states; changes then count from it. [B]
     """
+    zero = Trial(first_case(served, memory, wanted, kv))
+    if zero.case.meets or zero.case.engine not in CHANGES:
+        return []
+    base = repaired(zero)
+    if base.case.meets and not base.is_shorter:
+        return [base.shown()]
+    found: list[Trial] = []
+    for count in _counts(zero.case.gpus):
+        enough = {trial.case.gpus for trial in found if _is_enough(trial) and not trial.is_file}
+        if len(enough) > 1 or (enough and count > max(ONE_HOST, zero.case.gpus)):
+            break
+        found += _on(zero, base, count)
+    return [trial.shown() for trial in sorted(_kept(found, base), key=_rank)]
 
-    contexts: tuple[int, ...]
-    context: int
-    least: int = 1
 
+def advice_of_free(served: Served, wanted: Wanted, free: float, visible: float) -> list[Advice]:
+    """The share of the memory that is free, floor(100 free / visible) / 100, where the server fits in it.
 
-def advice(served: Served, memory: EngineMemory, wanted: Wanted) -> list[Advice]:
-    """Changes that give more than there is, best first: enough, on the fewest devices; none where all is as wanted.
-
-    Each is one flag of the engine, tried: what it gives is computed as the answer itself is.
+    Args:
+        served: vLLM, which asks for more than is free.
+        wanted: of it.
+        free: memory at start, as its log states it. [B]
+        visible: all of it, as its log states it. [B]
     """
-    shorter = [_tried(change, wanted) for change in _shorter(served, memory)]
-    found = [made for made in shorter if made]
-    now = max(made.max_sequences for made in found) if found else _sequences(served, memory, wanted.context)
-    tried = (_tried(change, wanted) for change in _changes(served, memory))
-    found += [made for made in tried if made and made.max_sequences > now]
-    return sorted(found, key=lambda each: _rank(each, wanted))
+    share = floor(100 * free / visible) / 100 if visible > 0 else 0.0
+    if not 0 < share < 1:
+        return []
+    text = f"--gpu-memory-utilization {share:g}"
+    case = first_case(served, engine_memory(served.ready.deployment.engine, served), wanted, None)
+    made = Trial(case).then(Change(case.but(gpu_memory_utilization=share), (Part("share", text, text),)))
+    return [made.shown()] if made is not None and made.case.fits else []
 
 
-def _rank(made: Advice, wanted: Wanted) -> tuple[bool, bool, int, int]:
-    """Best first: what starts, what is enough, the fewest devices, the most requests."""
-    return not made.fits, made.max_sequences < wanted.least, made.gpus, -made.max_sequences
+def _counts(now: int) -> Iterator[int]:
+    """Numbers of devices that are tried: those at hand, and twice, four times ... as many up to 16, at least twice."""
+    count = now
+    while count <= max(MOST, 2 * now):
+        yield count
+        count *= 2
 
 
-def _changes(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """Every change, and where one leaves the longest request too long, the same with a shorter one."""
-    for change in CHANGES.get(served.ready.deployment.engine, ()):
-        for flag, here, other in change(served, memory):
-            yield flag, here, other
-            made = _memory(other)
-            if made is None or other.flags.max_model_len != served.flags.max_model_len:
-                continue
-            for more, beside, both in _shorter(other, made):
-                yield f"{flag} {more}", f"{here} {beside}", both
+def _is_enough(trial: Trial) -> bool:
+    """Whether nothing is missing: all that is wanted, and no request cut shorter where none was asked for."""
+    return trial.case.meets and not trial.is_cut
 
 
-def _memory(served: Served) -> EngineMemory | None:
-    """The engine's answer; None where it refuses."""
-    try:
-        return engine_memory(served.ready.deployment.engine, served)
-    except (UsageError, UnansweredError):
-        return None
+def _on(zero: Trial, base: Trial, count: int) -> list[Trial]:
+    """What gives something on a number of devices: single changes, and pairs where none of them is enough."""
+    if count == zero.case.gpus:
+        starts, kinds = [zero], CHANGES[zero.case.engine]
+        singles = [*([base] if base.parts else []), *(_best(_made(zero, kind)) for kind in kinds)]
+    else:
+        made = (zero.then(change) for change in more_devices(zero.case, count))
+        starts = [trial for trial in made if trial is not None]
+        singles = [repaired(trial) for trial in starts]
+    found = [trial for trial in singles if trial is not None and _is_worth(trial, base)]
+    if any(_is_enough(trial) and not trial.is_file for trial in found):
+        return found
+    return found + _pairs(starts, zero, found)
 
 
-def _tried(change: Change, wanted: Wanted) -> Advice | None:
-    """What a change gives; None where it cannot be made."""
-    flag, here, served = change
-    memory = _memory(served)
-    if memory is None:
-        return None
-    contexts = {min(context, memory.longest) for context in (*wanted.contexts, wanted.context)}
-    fits = memory.starts and all(_sequences(served, memory, context) >= 1 for context in contexts)
-    counted = min(wanted.context, memory.longest)
-    tokens = memory.tokens[0] if memory.tokens else None
-    gpus = served.ready.deployment.shards.devices
-    return Advice(flag, here, gpus, fits, tokens, _sequences(served, memory, counted), counted)
+def _pairs(starts: list[Trial], zero: Trial, found: list[Trial]) -> list[Trial]:
+    """Pairs of changes that give more than any single one, the cheapest first."""
+    kinds = CHANGES[zero.case.engine]
+    pairs: list[Trial | None] = []
+    for start in starts:
+        if start.parts:
+            pairs += [_best(_made(start, kind)) for kind in kinds]
+            continue
+        for place, kind in enumerate(kinds):
+            firsts = list(_made(start, kind, repair=False))
+            pairs += [_best(chain.from_iterable(_made(one, other) for one in firsts)) for other in kinds[place + 1 :]]
+    most = max((_sized(trial) for trial in found if not trial.is_file), default=0.0)
+    with_file = not any(_is_enough(trial) for trial in found)  # a file that is enough alone needs no flag beside
+    tried = [trial for trial in pairs if trial is not None and (with_file or not trial.is_file)]
+    better = [trial for trial in tried if trial.case.fits and _sized(trial) >= WORTH * most]
+    enough = [trial for trial in better if _is_enough(trial)]
+    if not enough:
+        return sorted(better, key=_sized, reverse=True)[:1]
+    return sorted(enough, key=lambda trial: (trial.is_file, trial.cost, -trial.sequences))[:PAIRS]
 
 
-def _sequences(served: Served, memory: EngineMemory, context: int) -> int:
-    if not memory.starts or context > memory.longest:
-        return 0
-    return memory.room.sequences(context) * served.ready.deployment.shards.dp
+def _sized(trial: Trial) -> float:
+    """How much a trial gives: requests of the context asked for, else the length of one. [-]"""
+    return trial.sequences * trial.case.counted if trial.case.fits else 0.0
 
 
-Change = tuple[str, str, "Served"]
+def _made(trial: Trial, kind: Kind, *, repair: bool = True) -> Iterator[Trial]:
+    """A trial with each variant of a kind of change."""
+    for change in kind.make(trial.case):
+        made = trial.then(change, kind.cost)
+        if made is not None:
+            yield repaired(made) if repair else made
 
 
-def _shorter(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """The longest request that the cache holds."""
-    layout, blocks = getattr(memory.room, "layout", None), memory.blocks or 0
-    if layout is None or memory.starts:
-        return
-    fits = layout.longest_request(blocks, memory.longest)
-    if fits:
-        text = f"--max-model-len {fits}"
-        yield text, text, replace(served, flags=replace(served.flags, max_model_len=fits))
+def _best(trials: Iterable[Trial]) -> Trial | None:
+    """Of one kind's variants, the mildest that is enough, else the one that gives most."""
+    every = list(trials)
+    enough = (trial for trial in every if _is_enough(trial))
+    return next(enough, max(every, key=lambda trial: trial.value, default=None))
 
 
-def _narrow_cache(flag: str) -> Callable[[Served, EngineMemory], Iterator[Change]]:
-    """A cache in FP8, where it is in 16 bits."""
-
-    def change(served: Served, memory: EngineMemory) -> Iterator[Change]:
-        del memory
-        deployment = served.ready.deployment
-        if deployment.kv.bits <= FORMATS[NARROW].bits:
-            return
-        other = replace(deployment, kv=FORMATS[NARROW])
-        try:
-            check_capability(served.ready.model, other, served.flags)
-        except UsageError:
-            return
-        ready = replace(served.ready, deployment=other, formats=replace(served.ready.formats, kv=FORMATS[NARROW]))
-        yield flag, f"--kv {NARROW}", replace(served, ready=ready)
-
-    return change
+def _is_worth(trial: Trial, base: Trial) -> bool:
+    """Whether a trial gives what the server does not, repaired where that helps: all that is wanted, a start, 2 % more."""
+    if trial is base or not trial.case.fits or (_is_enough(trial) and not _is_enough(base)):
+        return trial.case.fits
+    return not base.case.fits or _sized(trial) >= WORTH * max(_sized(base), 1.0)
 
 
-def _utilization(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """More of the device's memory."""
-    share = memory.budget / memory.visible
-    if share < MOST_UTILIZATION - 0.005:
-        text = f"--gpu-memory-utilization {MOST_UTILIZATION}"
-        yield text, text, replace(served, flags=replace(served.flags, gpu_memory_utilization=MOST_UTILIZATION))
+def _kept(found: list[Trial], base: Trial) -> list[Trial]:
+    """Those that are enough, and of shorter requests those on no more devices; where none is enough, all that are better.
+
+    Other files count where no flag is enough on as many devices.
+    """
+    enough = [trial for trial in found if _is_enough(trial)]
+    plain = {trial.case.gpus for trial in enough if not trial.is_file}
+    within = max(ONE_HOST, base.case.gpus)
+    if not enough:
+        near = [trial for trial in found if trial.case.gpus <= within]
+        return _distinct(near or found)
+    fewest = min(plain, default=within)
+    whole = [trial for trial in enough if not trial.is_file or trial.case.gpus < fewest]
+    cut = [trial for trial in found if trial.is_cut and trial.case.gpus <= fewest]
+    flags = {trial.case.gpus for trial in (*whole, *cut) if not trial.is_file}
+    return _distinct([*whole, *(trial for trial in cut if not trial.is_file or trial.case.gpus not in flags)])
 
 
-def _smaller_step(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """Fewer requests or tokens of a step: their logits and activations leave more for the cache."""
-    del memory
-    for rows in FEWER:
-        if served.flags.max_num_seqs is None or rows < served.flags.max_num_seqs:
-            text = f"--max-num-seqs {rows}"
-            yield text, text, replace(served, flags=replace(served.flags, max_num_seqs=rows))
-    for tokens in SHORTER:
-        if served.flags.max_num_batched_tokens is None or tokens < served.flags.max_num_batched_tokens:
-            rows = min(served.flags.max_num_seqs or FEWER[0], tokens)
-            text = f"--max-num-batched-tokens {tokens} --max-num-seqs {rows}"
-            flags = replace(served.flags, max_num_batched_tokens=tokens, max_num_seqs=rows)
-            yield text, text, replace(served, flags=flags)
+def _distinct(trials: list[Trial]) -> list[Trial]:
+    """Each set of parts once."""
+    return list({frozenset(trial.parts): trial for trial in trials}.values())
 
 
-def _eager(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """No CUDA graphs, where their estimate is taken off the cache."""
-    if any(term.name == "cuda_graphs" for term in memory.terms):
-        yield "--enforce-eager", "--enforce-eager", replace(served, flags=replace(served.flags, enforce_eager=True))
-
-
-def _wider(flag: str) -> Callable[[Served, EngineMemory], Iterator[Change]]:
-    """More devices that share every layer."""
-
-    def change(served: Served, memory: EngineMemory) -> Iterator[Change]:
-        del memory
-        shards = served.ready.deployment.shards
-        tp = shards.tp * 2
-        while tp <= MOST_TP:
-            other = _cut(served, replace(shards, tp=tp))
-            if other is not None:
-                yield f"{flag} {tp}", f"--tp {tp}", other
-            tp *= 2
-
-    return change
-
-
-def _replicas(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """Replicas in the place of devices that share layers: they hold a latent once each, and not all the same."""
-    del memory
-    shards = served.ready.deployment.shards
-    mixers = (mixer for layer in served.ready.model.spec.layer_counts for mixer in layer.mixers)
-    if shards.tp < 2 or not any(isinstance(mixer, LatentAttention) for mixer in mixers):  # noqa: PLR2004
-        return
-    experts = shards.tp * shards.dp if served.ready.model.spec.experts else 1
-    other = _cut(served, replace(shards, tp=1, dp=shards.dp * shards.tp, ep=experts))
-    if other is not None:
-        text = f"--data-parallel-size {shards.dp * shards.tp} --tensor-parallel-size 1"
-        here = f"--dp {shards.dp * shards.tp} --tp 1"
-        beside = (" --enable-expert-parallel", f" --ep {experts}") if experts > 1 else ("", "")
-        yield text + beside[0], here + beside[1], other
-
-
-def _quantised(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """Plain weights quantised on load."""
-    del memory
-    deployment, flags = served.ready.deployment, replace(served.flags, quantization=NARROW)
-    if deployment.weights is not None or served.ready.model.spec.quantization is not None:
-        return
-    try:
-        other, _ = serve(served.ready.model, deployment, flags)
-    except (UsageError, UnansweredError, ModelError):
-        return
-    yield f"--quantization {NARROW}", f"--quantization {NARROW}", other
-
-
-def _cut(served: Served, shards: Shards) -> Served | None:
-    """The model over other devices; None where they do not divide it."""
-    try:
-        ready = prepare(served.ready.model, replace(served.ready.deployment, shards=shards))
-    except (UsageError, UnansweredError, ModelError):
-        return None
-    return replace(served, ready=ready)
-
-
-def _static(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """More of the memory for weights and cache in SGLang."""
-    del memory
-    for share in (0.85, 0.9, 0.93):
-        if share > (served.flags.mem_fraction_static or 0.0):
-            text = f"--mem-fraction-static {share}"
-            yield text, text, replace(served, flags=replace(served.flags, mem_fraction_static=share))
-
-
-def _narrow_ggml(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """llama.cpp's cache in q8_0."""
-    del memory
-    deployment = served.ready.deployment
-    narrow = FORMATS["q8_0"]
-    if deployment.kv.bits > narrow.bits:
-        formats = replace(served.ready.formats, kv=narrow)
-        ready = replace(served.ready, deployment=replace(deployment, kv=narrow), formats=formats)
-        yield "--cache-type-k q8_0 --cache-type-v q8_0", "--kv q8_0", replace(served, ready=ready)
-
-
-def _fewer_cells(served: Served, memory: EngineMemory) -> Iterator[Change]:
-    """A shorter context, which llama.cpp allocates whole."""
-    cells = memory.longest
-    while cells > 4096:  # noqa: PLR2004 - nobody serves less
-        cells //= 2
-        yield f"--ctx-size {cells}", f"--n-ctx {cells}", replace(served, flags=replace(served.flags, n_ctx=cells))
-
-
-# engine -> changes that are tried, in this order
-CHANGES: Final[Mapping[str, tuple[Callable[[Served, EngineMemory], Iterator[Change]], ...]]] = {
-    "vllm": (
-        _narrow_cache("--kv-cache-dtype fp8"),
-        _utilization,
-        _smaller_step,
-        _eager,
-        _quantised,
-        _wider("--tensor-parallel-size"),
-        _replicas,
-    ),
-    "sglang": (_narrow_cache("--kv-cache-dtype fp8_e5m2"), _static, _quantised, _wider("--tp-size")),
-    "llama.cpp": (_fewer_cells, _narrow_ggml),
-    "tensorrt-llm": (_narrow_cache("--kv_cache_dtype fp8"), _wider("--tp_size")),
-    "tgi": (_wider("--num-shard"),),
-    "lmdeploy": (_wider("--tp"),),
-}
+def _rank(trial: Trial) -> tuple[object, ...]:
+    """Best first: all that is wanted, the fewest devices, no other file, few flags, a whole request, what it costs."""
+    meets = trial.case.meets
+    return (
+        not meets, trial.case.gpus, trial.is_file, len(trial.parts), trial.is_cut, trial.cost if meets else 0,
+        -trial.case.counted, -trial.sequences,
+    )  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.engines.registry import NOTHING, engine_memory
+from roofcast.calculators.deployment import prepare
+from roofcast.calculators.engines.registry import engine_memory
 from roofcast.calculators.engines.terms import Advice
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.modelspec.errors import ModelError
@@ -13,7 +14,7 @@ from roofcast.modelspec.errors import ModelError
 if TYPE_CHECKING:
     from roofcast.calculators.engines.flags import Flags
     from roofcast.calculators.engines.terms import EngineMemory, Served
-    from roofcast.calculators.parallel import Shards
+    from roofcast.modelspec.sharding import Shards
 
 #: Engines whose cache is what is left of the memory, so that a logged cache says how far a prediction is off.
 ANCHORED: Final = frozenset({"vllm", "sglang"})
@@ -63,10 +64,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A server with a flag more."""
+    """A server with a flag more, or with several that go together."""
 
-    part: Part
     served: Served
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,14 @@ class Case:
         served: model, machine and flags.
         memory: what the engine makes of it.
         wanted: of it.
+        whole: the longest request that the server was to take at first. [token]
         off: how much more cache a log states than was predicted. [B]
     """
 
     served: Served
     memory: EngineMemory
     wanted: Wanted
+    whole: int
     off: float = 0.0
 
     @property
@@ -126,7 +129,8 @@ class Case:
         """Requests of so many tokens at once, of all replicas."""
         if not self.memory.starts or context > self.memory.longest:
             return 0
-        return self.memory.room.sequences(context) * self.served.ready.deployment.shards.dp
+        fitting = self.memory.room.sequences(context)
+        return min(fitting, self.memory.most or fitting) * self.served.ready.deployment.shards.dp
 
     def term(self, name: str) -> float:
         """A line of its memory; 0 where it has none. [B]"""
@@ -154,10 +158,17 @@ def anchored(served: Served, off: float) -> EngineMemory:
 def first_case(served: Served, memory: EngineMemory, wanted: Wanted, kv: float | None) -> Case:
     """The server as it is; with a logged cache as that has it."""
     engine = served.ready.deployment.engine
+    whole = _whole(served, memory)
     if kv is None or engine not in ANCHORED:
-        return Case(served, memory, wanted)
-    given = {"kv": kv} if kv is not None else NOTHING
-    return Case(served, engine_memory(engine, served, given), wanted, kv - _cache(memory))
+        return Case(served, memory, wanted, whole)
+    return Case(served, engine_memory(engine, served, {"kv": kv}), wanted, whole, kv - _cache(memory))
+
+
+def _whole(served: Served, memory: EngineMemory) -> int:
+    """The longest request as flags and model have it, and not as a pool or a server that fits itself cuts it. [token]"""
+    flags, fits_itself = served.flags, served.ready.deployment.engine != "ollama" and served.flags.n_ctx is None
+    stated = flags.max_model_len or flags.session_len
+    return stated or (served.ready.model.spec.max_context if fits_itself else None) or memory.longest
 
 
 def _cache(memory: EngineMemory) -> float:
@@ -173,14 +184,12 @@ class Trial:
         case: the server.
         parts: of the change, in the order in which they were made.
         cost: what it costs beside memory: 0 nothing that is read in an answer, 1 a narrower cache, 2 narrower weights.
-        kinds: of its changes.
         is_shorter: whether its longest request was made shorter.
     """
 
     case: Case
     parts: tuple[Part, ...] = ()
     cost: int = 0
-    kinds: frozenset[str] = field(default_factory=frozenset)
     is_shorter: bool = False
 
     @property
@@ -190,8 +199,8 @@ class Trial:
 
     @property
     def is_cut(self) -> bool:
-        """Whether its request is shorter where nobody asked for a length: it starts, but takes less than before."""
-        return self.is_shorter and not self.case.wanted.needs
+        """Whether its longest request is shorter than at first, where nobody asked for a length."""
+        return self.case.memory.longest < self.case.whole and not self.case.wanted.needs
 
     @property
     def sequences(self) -> int:
@@ -203,19 +212,14 @@ class Trial:
         """The more the better: whether it is enough, whole, how long its requests are, how many, and tokens."""
         return self.case.meets, not self.is_cut, self.case.counted, self.sequences, self.case.tokens
 
-    def then(self, change: Change, cost: int = 0, kind: str | None = None) -> Trial | None:
+    def then(self, change: Change, cost: int = 0) -> Trial | None:
         """With one change more; None where the engine refuses it."""
         case = self.case.of(change.served)
         if case is None:
             return None
-        parts = (*(part for part in self.parts if part.key != change.part.key), change.part)
-        return replace(
-            self,
-            case=case,
-            parts=parts,
-            cost=max(self.cost, cost),
-            kinds=self.kinds | {kind} if kind else self.kinds,
-        )
+        keys = {part.key for part in change.parts}
+        parts = (*(part for part in self.parts if part.key not in keys), *change.parts)
+        return replace(self, case=case, parts=parts, cost=max(self.cost, cost))
 
     def shown(self) -> Advice:
         """The row of an answer."""
@@ -236,8 +240,6 @@ class Trial:
 
 def recut(served: Served, shards: Shards) -> Served | None:
     """The model over other devices; None where they do not divide it."""
-    from roofcast.calculators.deployment import prepare  # noqa: PLC0415 - most changes cut nothing
-
     try:
         ready = prepare(served.ready.model, replace(served.ready.deployment, shards=shards))
     except REFUSED:

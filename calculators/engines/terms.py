@@ -109,6 +109,8 @@ class Advice:
     """Requests of the context that falls short, or of the longest one, at once."""
     context: int
     """That context. [token]"""
+    meets: bool
+    """Whether that is all that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
