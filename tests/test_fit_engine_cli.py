@@ -154,7 +154,7 @@ def test_weights_that_are_too_large_say_what_would_do() -> None:
     assert made["fits"] is False
     assert made["reason"] == "the weights alone take 131.4 GiB, the budget is 71.3 GiB"
     assert all(row["max_sequences"] == 0 for row in made["contexts"])
-    assert {"--tensor-parallel-size 4", "--tensor-parallel-size 8"} <= {each["flag"] for each in made["advice"]}
+    assert "--tensor-parallel-size 4" in {each["flag"] for each in made["advice"]}
     assert all(
         set(each) >= {"flag", "here", "fits", "kv_tokens", "max_sequences", "context"} for each in made["advice"]
     )

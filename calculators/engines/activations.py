@@ -11,6 +11,8 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.latent import LatentAttention
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from roofcast.calculators.deployment import Ready
     from roofcast.modelspec.layers import Layer
 
@@ -150,22 +152,26 @@ def encoder_bytes(ready: Ready, tokens: int, width: float) -> float:
 
     Source: vLLM, v1/worker/gpu_model_runner.py, profile_run; widths as in `forward_bytes`.
     """
-    tower = ready.model.config.get("vision_config")
-    sizes = [tower.get(key) for key in TOWER_KEYS] if isinstance(tower, dict) else []
-    if not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+    config = ready.model.config
+    tower = config.get("vision_config")
+    if not isinstance(tower, dict):
         return 0.0
-    hidden, inner, patch = sizes
-    merged = tower.get("spatial_merge_size")
-    side = tower.get("image_size")
-    if isinstance(merged, int):
+    hidden, inner, patch = (_size(tower, key) for key in TOWER_KEYS)
+    merged, side = _size(tower, "spatial_merge_size"), _size(tower, "image_size")
+    if not (hidden and inner and patch) or not (merged or side >= patch):
+        return 0.0
+    if merged:
         patches = max(tokens, LARGEST_PICTURE) * merged**2
-    elif isinstance(side, int) and side >= patch:
-        each = (side // patch) ** 2
-        said = ready.model.config.get("mm_tokens_per_image")
-        patches = max(1, tokens // (said if isinstance(said, int) and said > 0 else each)) * each
     else:
-        return 0.0
+        each = (side // patch) ** 2
+        patches = max(1, tokens // (_size(config, "mm_tokens_per_image") or each)) * each
     return patches * width * (STREAMS * hidden + 2 * inner) + PICTURES
+
+
+def _size(block: Mapping[str, object], key: str) -> int:
+    """A size above 0, else 0."""
+    value = block.get(key)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def profile_peak(ready: Ready, profiled: Profiled) -> float:

@@ -129,7 +129,8 @@ def rope_bytes(ready: Ready) -> float:
     32.0
     """
     spec, config = ready.model.spec, ready.model.config
-    text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
+    inner = config.get("text_config")
+    text: Mapping[str, Any] = inner if isinstance(inner, dict) else config
     scaling = _rope(text)
     rows = (spec.max_context or 0) * (AXES if "mrope_section" in scaling else 1)
     linear = scaling.get("rope_type", scaling.get("type")) == "linear"
