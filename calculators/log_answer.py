@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.deployment import prepare
 from roofcast.calculators.engines.registry import engine_memory
 from roofcast.calculators.log_compare import compare, first_difference, given_of
 from roofcast.calculators.log_lines import LogAgainst
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from roofcast.calculators.engines.flags import Flags
     from roofcast.calculators.engines.terms import EngineMemory, Served
     from roofcast.calculators.log_lines import LogLine
     from roofcast.calculators.log_terms import StartLog
 
 # terms that the budget is spent on, which must all be logged before the cache follows from them
 SPENT: Final = ("weights", "activation", "non_torch")
+MODES: Final = ("align", "none", "all")  # ways of keeping states that are tried likewise
+ROUNDED: Final = 1.001  # of half a unit of the last digit
 OLDER: Final = ("0.20.0", "0.7.3")  # versions whose tokens lines are tried on a log that states none
 
 
@@ -136,15 +142,54 @@ def _counted(log: StartLog, served: Served, kv: Own | None) -> float | None:
     return float(low)
 
 
-def version_by_tokens(log: StartLog, served: Served) -> Served:
-    """The question with the version that the log's tokens line is of, where neither user nor log says it.
+def as_logged(log: StartLog, served: Served) -> tuple[Served, Remarks]:
+    """The question with what the log's tokens and concurrency tell of what neither user nor log says.
 
-    Two meanings are known: blocks over groups, and concurrency times the longest request. Where the newest rules do not
-    give the logged tokens and older ones do, the older ones count.
+    Two meanings of vLLM's tokens line are known, blocks over groups and concurrency times the longest request; a hybrid's
+    states take more blocks with prefix caching (align); and a drafting model may keep nothing of its own in the cache. Where
+    the rules that would be taken do not give the logged numbers and others do, those count.
     """
-    tokens = log.term("tokens")
-    if tokens is None or served.flags.engine_version is not None or log.engine != "vllm":
-        return served
-    asked = [replace(served, flags=replace(served.flags, engine_version=version)) for version in (None, *OLDER)]
-    found = (each for each in asked if own_terms(log, each).get("tokens", (None,))[0] == tokens.value)
-    return next(found, served)
+    flags = served.flags
+    if log.engine != "vllm" or log.term("tokens") is None:
+        return served, Remarks()
+    versions = (None, *OLDER) if flags.engine_version is None else (flags.engine_version,)
+    open_mode = any(part.fixed for part in served.ready.model.spec.kept) and flags.mamba_cache_mode is None
+    modes = (None, *MODES) if open_mode else (flags.mamba_cache_mode,)
+    for base, drafts in ((served, None), *_undrafted(served)):
+        for mode, version in product(modes, versions):
+            other = replace(base, flags=replace(flags, engine_version=version, mamba_cache_mode=mode))
+            if _gives(log, other):
+                return other, remarks(notes=[*_told(flags, version, mode), drafts])
+    return served, Remarks()
+
+
+def _undrafted(served: Served) -> Iterator[tuple[Served, str]]:
+    """The same without draft layers in the cache, where tokens are drafted."""
+    model = served.ready.model
+    if model.spec.drafting:
+        plain = replace(model, spec=replace(model.spec, drafting=False))
+        ready = prepare(plain, served.ready.deployment)
+        yield replace(served, ready=ready), "the log's tokens are those of a cache without layers of the draft"
+
+
+def _gives(log: StartLog, served: Served) -> bool:
+    """Whether the log's own terms give its tokens and, where it states one, its concurrency."""
+    own = own_terms(log, served)
+    for name in ("tokens", "concurrency"):
+        term = log.term(name)
+        if term is not None and (name not in own or abs(own[name][0] - term.value) > term.step / 2 * ROUNDED):
+            return False
+    return True
+
+
+def _told(flags: Flags, version: str | None, mode: str | None) -> list[str | None]:
+    """What was found out, in words."""
+    caching = {"align": "with prefix caching", "none": "without prefix caching", "all": "of every block"}
+    return [
+        f"the log states no version; its tokens line is as vLLM {version} counts"
+        if version != flags.engine_version
+        else None,
+        f"the log's tokens are those of --mamba-cache-mode {mode}, {caching[mode]}"
+        if mode not in {None, flags.mamba_cache_mode}
+        else None,
+    ]

@@ -25,12 +25,12 @@ VLLM: Final[Mapping[tuple[str, int], str]] = {
         LESS,
     ): "another quantisation than asked for, weights offloaded to the host, or more devices that share them",
     ("activation", MORE): (
-        "a larger --max-num-batched-tokens, --max-num-seqs x vocabulary of logits before 0.17, or an encoder's profile run"
+        "a larger --max-num-batched-tokens, --max-num-seqs x vocabulary of logits (before 0.17), or an encoder's profile run"
     ),
     (
         "activation",
         LESS,
-    ): "a smaller --max-num-batched-tokens or --max-num-seqs, or logits that 0.17 and later keep in less",
+    ): "a smaller --max-num-batched-tokens or --max-num-seqs, or less kept of logits (0.17 and later)",
     (
         "non_torch",
         MORE,
@@ -54,12 +54,14 @@ VLLM: Final[Mapping[tuple[str, int], str]] = {
         "non_kv",
         LESS,
     ): "weights, activations or memory outside PyTorch take less; debug lines (VLLM_LOGGING_LEVEL) tell which",
-    (
-        "kv",
-        MORE,
-    ): "--kv-cache-memory-bytes sets it, or CUDA graphs are not subtracted (before 0.21, V2 model runner, ROCm)",
+    # terms before it differ unseen where no debug lines are
+    ("kv", MORE): (
+        "a smaller --max-num-seqs or --max-num-batched-tokens of the server, less memory of other kinds than predicted, "
+        "--kv-cache-memory-bytes, or CUDA graphs that are not subtracted (before 0.21, V2 model runner, ROCm)"
+    ),
     ("kv", LESS): (
-        "CUDA graphs are subtracted since 0.21, another rank or stage has less (the least counts), or --kv-cache-memory-bytes"
+        "a larger --max-num-seqs or --max-num-batched-tokens of the server, a smaller GPU than --gpu names, another rank or "
+        "stage with less (the least counts), CUDA graphs that are subtracted (0.21 and later), or --kv-cache-memory-bytes"
     ),
     (
         "block_size",
@@ -74,9 +76,9 @@ VLLM: Final[Mapping[tuple[str, int], str]] = {
         "a cache of more bits, draft layers in the pool, padding layers of a hybrid's groups, or KV heads and latents that TP replicates"
     ),
     ("tokens", MORE): (
-        "since 0.21 the line is concurrency x max length, which windows and states raise; or decode context parallelism"
+        "the line is concurrency x max length (0.21 and later), which windows and states raise; or decode context parallelism"
     ),
-    ("tokens", LESS): "up to 0.20 the line is blocks // groups x block size, which is no capacity of a hybrid",
+    ("tokens", LESS): "the line is blocks // groups x block size (0.20 and before), which is no capacity of a hybrid",
     ("concurrency", MORE): "window layers and states stop growing with the length; a shorter --max-model-len",
     ("concurrency", LESS): "a longer --max-model-len, or --max-num-batched-tokens that lengthens what windows keep",
     ("concurrency_tokens", MORE): "--max-model-len differs",

@@ -57,12 +57,12 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "sglang": {"free": "avail_before", "weights": "weights", "kv": "kv"},
     "llama.cpp": {"weights": "model_buffer", "kv": "kv", "compute_buffer": "compute_buffer", "state": "state"},
 }
-ENGINES: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # whose log another engine writes
+ENGINES: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another, whose lines their logs have
 
 
 def given_of(log: StartLog) -> dict[str, float]:
     """What a log states of what its engine's rules would predict, by their names. [B] of sizes"""
-    stated = ((name, log.term(logged)) for name, logged in GIVEN[log.engine].items())
+    stated = ((name, log.term(logged)) for name, logged in GIVEN[ENGINES.get(log.engine, log.engine)].items())
     return {name: term.value for name, term in stated if term is not None}
 
 
@@ -74,17 +74,16 @@ def compare(log: StartLog, predicted: EngineMemory) -> tuple[LogLine, ...]:
     Raises:
         UsageError: the log is another engine's.
     """
-    engine = ENGINES.get(predicted.engine, predicted.engine)
-    if log.engine != engine:
+    if log.engine not in {predicted.engine, ENGINES.get(predicted.engine)}:
         raise UsageError(
             f"--log is of {log.engine}, the prediction of {predicted.engine}; --engine {log.engine} fits it"
         )
-    known = _predictions(predicted)
+    known, dialect = _predictions(predicted), ENGINES.get(log.engine, log.engine)
     rows: list[LogLine] = []
     for term in sorted(log.terms, key=_place):
-        beside = BESIDE.get((log.engine, term.name), (term.name,))
+        beside = BESIDE.get((dialect, term.name), (term.name,))
         interval = next((known[name] for name in beside if name in known), None)
-        rows.append(_row(log.engine, term, interval, rows))
+        rows.append(_row(dialect, term, interval, rows))
     return tuple(rows)
 
 

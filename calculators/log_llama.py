@@ -1,4 +1,4 @@
-"""Lines of llama.cpp's start, alone or under Ollama: buffers of each device, in MiB."""
+"""Lines of llama.cpp's start: buffers of each device, in MiB."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.log_terms import MIB, Dialect, Logged, Message, message
+from roofcast.modelspec.ggml_mix import MIXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Sizes are divided by 1024 x 1024, also where 2023's lines say MB.
 # Source: llama.cpp, src/llama-model.cpp, llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp,
-# llama-memory-recurrent.cpp; Ollama, ml/device.go
+# llama-memory-recurrent.cpp, llama-model-loader.cpp
 DEVICE: Final = r"(?P<device>[\w.\[\]-]{1,60})"
 K_AND_V: Final = (
     r"(?:, K \((?P<type_k>\w{1,16})\): +(?P<cache_k>@) MiB, V \((?P<type_v>\w{1,16})\): +(?P<cache_v>@) MiB)?"
@@ -52,27 +53,24 @@ SAID: Final = (
     message(" n_ubatch ", r"\bn_ubatch += (?P<ubatch_size>\d{1,12})"),
     message(" kv_unified ", r"\bkv_unified += (?P<kv_unified>true|false|0|1)\b"),
     message("full-size SWA cache", r"using (?P<swa_full>full)-size SWA cache"),
-    message("loaded meta data with", r"tensors from (?P<model>\S{1,300})"),
-    message("file type ", r"print_info: file type += (?P<quantization>\S.{0,60})"),
-    message("model ftype ", r"print_meta: model ftype += (?P<quantization>\S.{0,60})"),
+    message("loaded meta data with", r"tensors from (?P<model>\S.{0,300}?)(?: \(version|$)"),
+    message("load_model: loading model", r"load_model: loading model '(?P<model>[^']{1,300})'"),
+    message("general.name", r"general\.name +(?:str +)?= (?P<model_name>\S.{0,80})"),
+    message("file type ", r"print_info: file type += (?P<file_type>\S.{0,60})"),
+    message("model ftype ", r"print_meta: model ftype += (?P<file_type>\S.{0,60})"),
 )
-# Ollama's own runner: one line a device, rounded to a decimal
-RUNNER: Final = tuple(
-    message(f'msg="{words}"', rf'msg="{words}" device={DEVICE} size="(?P<{name}>@) {unit}iB"', size, 1)
-    for words, name in (
-        ("model weights", "runner_weights"),
-        ("kv cache", "runner_kv"),
-        ("compute graph", "runner_graph"),
-    )
-    for unit, size in (("G", MIB * 1024), ("M", MIB), ("K", 1024.0))
-)
+# types of a file as llama.cpp prints them, where they are not the name in capitals, or that with its size after a dash
+FILE_TYPES: Final[Mapping[str, str]] = {
+    "all f32": "f32", "q2_k - medium": "q2_k", "iq3_s mix - 3.66 bpw": "iq3_m", "mxfp4 moe": "mxfp4_moe", "mxfp4": "mxfp4_moe",
+    "q4_1, some f16": "q4_1",
+}  # fmt: skip
+SIZES: Final[Mapping[str, str]] = {"small": "_s", "medium": "_m", "large": "_l"}
+SWITCHES: Final[Mapping[str, str]] = {"1": "true", "0": "false", "full": "true"}
 STARTS: Final = (
     Message("build", re.compile(r"(?:^|\s)build(?:_info:| =|:) b?(?P<version>\d{1,8})(?: \(|-)"), opens="anew"),
-    Message("starting ", re.compile(r'msg="starting (?:go |llama )?(?:runner|server)"'), opens="anew"),
     Message("loaded meta data with", re.compile("llama_model_loader: loaded meta data with"), opens="sized"),
     Message("draft", re.compile(r"load_model: (?:loading draft model|creating MTP draft context)"), opens="draft"),
     Message("server is listening", re.compile("server is listening on"), ready=True),
-    Message("lama runner started in", re.compile("llama runner started in"), ready=True),
 )
 REASONS: Final[Mapping[str, str]] = {
     "error loading model: unable to allocate": "a device has no room for a buffer",
@@ -84,6 +82,8 @@ REASONS: Final[Mapping[str, str]] = {
     "ggml_gallocr_reserve_n: failed to allocate": "a device has no room for the compute buffer",
     "ggml_gallocr_reserve_n_impl: failed to allocate": "a device has no room for the compute buffer",
 }
+# words of ggml, on which other programs are built too
+OF_GGML: Final = ("failed to create context", "failed to allocate compute buffers", "ggml_")
 HOSTS: Final = re.compile(r"CPU|AMX|BLAS|.*_Host$")
 OF_DEVICES: Final = frozenset(("model_buffer", "compute_buffer", "output_buffer", "runner_weights", "runner_graph"))
 PARTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -100,6 +100,31 @@ ADDED: Final[Mapping[str, str]] = {
     "runner_graph": "compute_buffer",
     "runner_graph_cpu": "compute_buffer_cpu",
 }
+
+
+def weights_of(file_type: str) -> str | None:
+    """The name of --weights for a file's type as a log prints it; None of one that is not known.
+
+    >>> [weights_of(text) for text in ("Q4_K - Medium", "mostly Q8_0", "IQ4_XS - 4.25 bpw (guessed)", "Q9_K", "Q4_K_M")]
+    ['q4_k_m', 'q8_0', 'iq4_xs', None, 'q4_k_m']
+    """
+    text = file_type.strip().lower().removeprefix("mostly ").removesuffix(" (guessed)")
+    layout, _, more = text.partition(" - ")
+    name = FILE_TYPES.get(text, layout + SIZES.get(more, ""))
+    return name if name in MIXES else None
+
+
+def settled(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings as the flags have them: the file's type as --weights, switches as true or false."""
+    every = dict(settings)
+    if (weights := weights_of(every.pop("file_type", ""))) is not None:
+        every["weights"] = weights
+    for name in ("swa_full", "kv_unified"):
+        if name in every:
+            every[name] = SWITCHES.get(every[name], every[name])
+    if "type_v" in every and every["type_v"] != every.get("type_k"):
+        every["cache_type_v"] = every["type_v"]
+    return every
 
 
 def called(name: str, part: str, device: str) -> tuple[str, ...]:
@@ -138,12 +163,15 @@ LLAMA: Final = Dialect(
         *BUFFERS,
         *CACHES,
         *SAID,
-        *RUNNER,
-        *(Message(words, re.compile(re.escape(words)), failure=why) for words, why in REASONS.items()),
+        *(
+            Message(words, re.compile(re.escape(words)), failure=why, common=words.startswith(OF_GGML))
+            for words, why in REASONS.items()
+        ),
     ),
     config=(),
     names={},
     shown="KV buffer size",
     called=called,
     summed_up=summed_up,
+    settled=settled,
 )

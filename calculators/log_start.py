@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.log_terms import Dialect, Message
 
 TERMS: Final = HAD | USED | COUNTS
-ALSO_SET: Final = frozenset(("n_ctx", "max_running_requests"))  # terms that are settings too
+ALSO_SET: Final = frozenset(("n_ctx",))  # terms that are settings too
 SIZED: Final = frozenset(("kv", "k", "tokens", "total_tokens", "blocks", "cache", "kv_buffer", "runner_kv"))
 MOST_KINDS: Final = 1024  # of what a start states; more is no log of a server
 MOST_SHOWN: Final = 3  # lines that are told of each sort
@@ -93,10 +93,9 @@ class Start:
             self.fail(Failure(rank, message.failure, line, excerpt(match.string, match.start())))
         groups = {name: text for name, text in match.groupdict().items() if text is not None}
         device, self.part = groups.pop("device", "").strip(), groups.pop("part", self.part)
-        self.version = self.version or groups.pop("version", None)
         draft = self.draft and not message.whole
         for name in groups.keys() - (TERMS - ALSO_SET) - {"version"}:
-            self.settings["draft_" * draft + name] = groups[name]
+            self._set("draft_" * draft + name, groups[name])
         values = {name: number(text) for name, text in groups.items() if name in TERMS}
         if not all(_possible(name, value) for name, value in values.items()):
             self._refuse(line, excerpt(match.string, match.start()))
@@ -123,6 +122,12 @@ class Start:
             if stripped and stripped != "None":
                 listed.setdefault(dialect.names[key], stripped)
         self.settings.update(listed)
+
+    def _set(self, name: str, text: str) -> None:
+        """Of a setting the last statement counts, unless it is the one before with fewer digits."""
+        known = number(self.settings.get(name, ""))
+        if known is None or f"{known:.{decimals(text)}f}" != text:
+            self.settings[name] = text
 
     def _add(self, key: Key, seen: Seen) -> None:
         before = self.seen.get(key)

@@ -30,7 +30,7 @@ HAD: Final = frozenset(
 USED: Final = frozenset(
     ("weights", "activation", "non_torch", "consumed", "cuda_graphs_estimated", "cuda_graphs", "non_kv", "needed",
      "swa_pool", "model_buffer", "compute_buffer", "output_buffer", "kv_buffer", "cache", "cache_k", "cache_v",
-     "state", "state_buffer", "runner_weights", "runner_kv", "runner_graph")
+     "state", "state_buffer", "runner_weights", "runner_kv", "runner_graph", "peak_torch")
 )  # fmt: skip
 # terms that are no sizes
 COUNTS: Final = frozenset(
@@ -68,7 +68,7 @@ class StartLog:
     """A server's start, as its log tells it."""
 
     engine: str
-    """vllm, sglang or llama.cpp."""
+    """vllm, sglang, llama.cpp or ollama."""
     version: str | None
     """As the log states it; null where it does not."""
     terms: tuple[Logged, ...]
@@ -98,8 +98,9 @@ class Message:
         opens: that a start begins: "anew" if there was anything before, "sized" if that had its cache already; with
             "draft", the next lines are of a draft model if the cache is there already.
         failure: what the line says went wrong.
-        ready: whether it says that the server has started.
+        ready: whether it says that the server has started; web servers say so too, so it does not tell the engine.
         whole: whether it is of the server itself, even after a draft model was announced.
+        common: whether other programs have such a line too, so that it does not tell the engine.
     """
 
     words: str
@@ -110,6 +111,7 @@ class Message:
     failure: str | None = None
     ready: bool = False
     whole: bool = False
+    common: bool = False
 
 
 def message(words: str, shape: str | None = None, unit: float = GIB, digits: int = 2) -> Message:
@@ -123,6 +125,10 @@ def message(words: str, shape: str | None = None, unit: float = GIB, digits: int
 
 def _as_is(terms: Mapping[str, Logged]) -> dict[str, Logged]:
     return dict(terms)
+
+
+def _as_stated(settings: Mapping[str, str]) -> dict[str, str]:
+    return dict(settings)
 
 
 def _by_name(name: str, part: str, device: str) -> tuple[str, ...]:
@@ -142,6 +148,8 @@ class Dialect:
         shown: words of the line that a user looks for.
         called: terms that a number adds to, by its name, the cache that it is of, and its device.
         summed_up: all terms, with what the lines leave to add.
+        settled: all settings, as the flags have them.
+        runs: the engine that this one starts, whose lines its log has too.
     """
 
     engine: str
@@ -151,6 +159,8 @@ class Dialect:
     shown: str
     called: Callable[[str, str, str], tuple[str, ...]] = _by_name
     summed_up: Callable[[Mapping[str, Logged]], dict[str, Logged]] = _as_is
+    settled: Callable[[Mapping[str, str]], dict[str, str]] = _as_stated
+    runs: Dialect | None = None
 
 
 @dataclass(slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.log_terms import Dialect, Message, message
+from roofcast.calculators.log_terms import Dialect, Logged, Message, message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,19 @@ GROWN: Final = (
     message("non-torch forward increase memory", r"non-torch forward increase memory: (?P<non_torch>@) ?GiB"),
     message("weights memory: ", r"weights memory: (?P<weights>@) ?GiB"),
     message("specified by kv_cache_memory_bytes", r"nitial free memory (?P<free>@) ?GiB, reserved (?P<kv>@) ?GiB"),
+)
+# V0 from 0.6.3 to 0.6.4: one line with all of it; its peak has the weights in it
+RESULTS: Final = (
+    *(
+        message("Memory profiling results", rf"\b{key}=(?P<{name}>@) ?Gi[Bb]")
+        for key, name in (
+            ("total_gpu_memory", "visible"),
+            ("peak_torch_memory", "peak_torch"),
+            ("non_torch_memory", "non_torch"),
+            ("kv_cache_size", "kv"),
+        )
+    ),
+    message("Memory profiling results", r"\bgpu_memory_utilization=(?P<gpu_memory_utilization>[\d.]{1,12})"),
 )
 ACCOUNT: Final = (
     # one line after the graphs are captured, or of a device that is not free enough
@@ -112,6 +126,7 @@ STARTS: Final = (
     ),
     Message("LLM engine with config", re.compile("Initializing an LLM engine with config"), opens="sized"),
     Message("Application startup complete", re.compile("Application startup complete"), ready=True),
+    Message("Uvicorn running on", re.compile("Uvicorn running on"), ready=True),
     Message("vLLM server on http", re.compile("Starting vLLM (?:API )?server"), ready=True),
 )
 NAMES: Final[Mapping[str, str]] = {
@@ -142,19 +157,43 @@ NAMES: Final[Mapping[str, str]] = {
     "mamba_cache_mode": "mamba_cache_mode",
     "disable_hybrid_kv_cache_manager": "disable_hybrid_kv_cache_manager",
 }
+COMMON: Final = frozenset(("Error in memory profiling",))  # of the reasons, words that tell no engine
+
+
+def summed_up(terms: Mapping[str, Logged]) -> dict[str, Logged]:
+    """What a line leaves to subtract: activation = PyTorch's peak - weights, where only the peak is logged. [B]"""
+    every = dict(terms)
+    peak, weights = every.pop("peak_torch", None), every.get("weights")
+    if peak is not None and weights is not None and "activation" not in every:
+        every["activation"] = replace(
+            peak,
+            name="activation",
+            value=peak.value - weights.value,
+            low=peak.low - weights.high,
+            high=peak.high - weights.low,
+            step=peak.step + weights.step,
+        )
+    return every
+
+
 VLLM: Final = Dialect(
     engine="vllm",
     messages=(
         *STARTS,
         *GROWN,
+        *RESULTS,
         *ACCOUNT,
         *GRAPHS,
         *CACHE,
         *SAID,
         *FAILED,
-        *(Message(words, re.compile(re.escape(words)), failure=why) for words, why in REASONS.items()),
+        *(
+            Message(words, re.compile(re.escape(words)), failure=why, common=words in COMMON)
+            for words, why in REASONS.items()
+        ),
     ),
     config=("with config: ", "non-default args: ", "args: Namespace("),
     names=NAMES,
     shown="Available KV cache memory",
+    summed_up=summed_up,
 )

@@ -1,4 +1,4 @@
-"""Reads a server's start from its log: vLLM's, SGLang's or llama.cpp's account of memory, in one pass."""
+"""Reads a server's start from its log: vLLM's, SGLang's, llama.cpp's or Ollama's account of memory, in one pass."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.log_llama import LLAMA
+from roofcast.calculators.log_ollama import OLLAMA
 from roofcast.calculators.log_sglang import SGLANG
 from roofcast.calculators.log_start import Failure, Start
 from roofcast.calculators.log_terms import Logged, StartLog, excerpt, plain
 from roofcast.calculators.log_vllm import VLLM
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable, Iterator, Mapping
     from typing import TextIO
 
-    from roofcast.calculators.log_terms import Dialect
+    from roofcast.calculators.log_terms import Dialect, Message
 
 __all__ = ["Logged", "StartLog", "bounded_lines", "read_start_log"]
 
 LARGEST: Final = 1_000_000_000  # characters of a log
 LONGEST_LINE: Final = 1 << 18  # characters of a line that are read; the rest of it is passed over
-DIALECTS: Final = (VLLM, SGLANG, LLAMA)
-NAMES: Final[Mapping[str, str]] = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp"}
+DIALECTS: Final = (VLLM, SGLANG, OLLAMA, LLAMA)
+NAMES: Final[Mapping[str, str]] = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "ollama": "Ollama"}
 # what any engine may end with; the engine's own words, where it has them, say more
+AFTER: Final = max(len(dialect.messages) for dialect in DIALECTS)  # their rank
 ENDINGS: Final[Mapping[str, str]] = {
     "OutOfMemoryError": "a device ran out of memory",
     "CUDA out of memory": "a device ran out of memory",
@@ -114,33 +117,54 @@ class _Reader:
             for rank, message in enumerate(dialect.messages):
                 if message.words not in text or (match := message.shape.search(text)) is None:
                     continue
-                if message.failure is not None and self.dialect is not None and self.dialect is not dialect:
-                    continue  # words that another engine may use too
-                self._settle(dialect, line)
-                if self.start.begins(message):
-                    self._next(line)
-                self.start.take(message, match, line, rank)
+                if self._counts(message, dialect):
+                    self._settle(dialect, line)
+                    self._take(message, match, line, rank)
             if any(words in text for words in dialect.config):
                 self._settle(dialect, line)
                 self.start.configure(dialect, text)
         if self.dialect is not None:
-            for rank, (words, reason) in enumerate(ENDINGS.items(), len(self.dialect.messages)):
+            for rank, (words, reason) in enumerate(ENDINGS.items(), AFTER):
                 if words in text:
                     self.start.fail(Failure(rank, reason, line, excerpt(text, text.index(words))))
 
+    def _take(self, message: Message, match: re.Match[str], line: int, rank: int) -> None:
+        """What a line says; of another start, if it begins one."""
+        if self.start.begins(message):
+            self._next(line, message)
+        if self.dialect is not None and message in self.dialect.messages:  # not of the engine that it runs
+            self.start.version = self.start.version or match.groupdict().get("version")
+        self.start.take(message, match, line, rank)
+
+    def _counts(self, message: Message, dialect: Dialect) -> bool:
+        """Whether a line is of this log: that a server is ready, or failed, other programs may say in the same words."""
+        known = self.dialect
+        if known is None:
+            return not (message.ready or message.common)
+        own = known is dialect or known.runs is dialect or dialect.runs is known
+        return own or not (message.ready or message.common or message.failure is not None)
+
     def _settle(self, dialect: Dialect, line: int) -> None:
         """Whose log it is."""
-        if self.dialect is None:
+        known = self.dialect
+        if known is None:
             self.dialect, self.first = dialect, line
-        elif self.dialect is not dialect:
+        elif dialect.runs is known:
+            self.dialect = dialect
+            for start in filter(None, (self.start, self.before)):
+                start.version = None  # of the engine that it runs
+        elif known is not dialect and known.runs is not dialect:
             raise UsageError(
-                f"--log {self.name}: line {self.first:,} is of {NAMES[self.dialect.engine]}, line {line:,} of "
+                f"--log {self.name}: line {self.first:,} is of {NAMES[known.engine]}, line {line:,} of "
                 f"{NAMES[dialect.engine]}; give the log of one server"
             )
 
-    def _next(self, line: int) -> None:
+    def _next(self, line: int, message: Message) -> None:
+        """Another start; one server may start several engines."""
+        goes_on = self.dialect is not None and self.dialect.runs and "version" not in message.shape.groupindex
+        version = self.start.version if goes_on else None
         self.before = self.start if self.start.whole else self.before
-        self.start, self.starts = Start(line), self.starts + 1
+        self.start, self.starts = Start(line, version=version), self.starts + 1
 
     def result(self) -> StartLog:
         """What there was."""
@@ -158,7 +182,7 @@ class _Reader:
             engine=self.dialect.engine,
             version=start.version,
             terms=terms,
-            settings=start.settings,
+            settings=self.dialect.settled(start.settings),
             notes=(*several, *start.notes(terms)),
             failure=None if start.failure is None else str(start.failure),
         )

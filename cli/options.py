@@ -198,7 +198,12 @@ OptionalReserve = Annotated[
     typer.Option("--reserve", metavar="SHARE", help="Share of the memory kept free, engine none (default: 10%)."),
 ]
 Log = Annotated[
-    str | None, typer.Option("--log", metavar="FILE", help="Start-up log of vLLM, SGLang or llama.cpp to explain.")
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="FILE",
+        help="Start-up log of vLLM, SGLang, llama.cpp or Ollama to explain ('-': standard input).",
+    ),
 ]
 Require = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.log_reading import LOGS, fixture
+from tests.log_reading import LOGS, fixture, read
 from tests.running import Outcome, answer, refused, result, roofcast
 
 if TYPE_CHECKING:
@@ -209,3 +209,74 @@ def test_a_log_of_100_mb_takes_bounded_memory(kind: str, tmp_path: Path) -> None
     terms = {line["term"]: line["logged"] for line in json.loads(made.stdout)["result"]["log"]["lines"]}
     assert (code, terms["tokens"]) == (0, 126_256)
     assert peak * 1024 < 400e6
+
+
+def test_a_version_that_is_no_release_is_not_taken(tmp_path: Path) -> None:
+    """A build from a checkout calls itself 0.1.dev: the newest rules, aloud."""
+    text = fixture("vllm_v1.txt")
+    version = read(text).version or ""
+    for other in ("0.1.dev1+g1234567", "dev"):
+        log = tmp_path / "server.log"
+        log.write_text(text.replace(version, other))
+        found = answer("fit", "codellama-7b", "--gpu", "h100-sxm", "--log", str(log))
+
+        assert any("--engine-version is not given" in line for line in found["assumptions"]), other
+
+
+def test_what_the_log_says_is_told_from_what_was_asked(tmp_path: Path) -> None:
+    """A size that does not divide, of a flag that nobody gave."""
+    log = tmp_path / "server.log"
+    log.write_text(fixture("vllm_v1.txt").replace("tensor_parallel_size=1", "tensor_parallel_size=3"))
+
+    refused(roofcast("fit", "codellama-7b", "--gpu", "h100-sxm", "--log", str(log)), 2, "3 GPUs", "as --log says")
+
+
+def test_experts_are_spread_as_the_log_says(tmp_path: Path) -> None:
+    """vLLM's --enable-expert-parallel is over all devices."""
+    log = tmp_path / "server.log"
+    settings = "data_parallel_size=8, enable_expert_parallel=True"
+    log.write_text(fixture("vllm_v1.txt").replace("data_parallel_size=1", settings))
+    found = answer("fit", "deepseek-v3", "--gpu", "h200-sxm", "--log", str(log))
+
+    assert (found["inputs"]["dp"], found["inputs"]["ep"]) == (8, 8)
+
+
+def test_a_files_type_is_the_logs(tmp_path: Path) -> None:
+    """llama.cpp prints it; --weights goes before it."""
+    log = tmp_path / "server.log"
+    log.write_text(fixture("llama_windows.txt") + "\nprint_info: file type   = Q4_K - Medium\n")
+    asked = ("fit", "llama-3.1-8b", "--gpu", "rtx-4090", "--log", str(log))
+    logged, given = answer(*asked), answer(*asked, "--weights", "q8_0")
+
+    assert logged["result"]["memory"]["weight_bytes"] < 0.6 * given["result"]["memory"]["weight_bytes"]
+
+
+def test_a_logs_model_that_is_not_here_is_asked_for() -> None:
+    """A path of another machine."""
+    log = str(LOGS / "llama_windows.txt")
+
+    refused(roofcast("fit", "--gpu", "rtx-4090", "--log", log), 2, "/models/m.gguf", "not here", "roofcast fit MODEL")
+
+
+def test_a_log_is_read_from_standard_input() -> None:
+    """As `kubectl logs` gives it."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "roofcast",
+            "fit",
+            "codellama-7b",
+            "--gpu",
+            "h100-sxm",
+            "--log",
+            "-",
+            "--format",
+            "json",
+        ],
+        input=fixture("vllm_v1.txt").encode(),
+        capture_output=True,
+        check=True,
+    )
+
+    assert json.loads(done.stdout)["result"]["log"]["engine"] == "vllm"

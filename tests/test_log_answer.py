@@ -8,7 +8,7 @@ import pytest
 
 from roofcast.calculators.engines.terms import GIB
 from roofcast.calculators.errors import UsageError
-from roofcast.calculators.log_answer import log_against, own_terms, version_by_tokens
+from roofcast.calculators.log_answer import as_logged, log_against, own_terms
 from tests.engine_records import Asked, Record, asked, having, memory
 from tests.log_reading import fixture, read
 
@@ -31,6 +31,11 @@ LINES = {
 def by(record: Record) -> str:
     """Return what a test of a record is called."""
     return record.id
+
+
+def alone(records: list[Record]) -> list[Record]:
+    """Return those of one stage: with several a log prints the first one's cache, and blocks are of the fullest."""
+    return [record for record in records if record.cut.get("pp", 1) == 1]
 
 
 def log_of(record: Record, *left_out: str) -> StartLog:
@@ -66,11 +71,22 @@ def line(made: LogAgainst, term: str) -> LogLine:
 # what a log's own terms come to
 
 
-@pytest.mark.parametrize("record", having("budget", "weights", "activation", "non_torch", "kv"), ids=by)
+@pytest.mark.parametrize(
+    "record", [r for r in having("budget", "activation", "tokens") if r.cut.get("pp", 1) > 1], ids=by
+)
+def test_blocks_of_stages_follow_from_what_the_fullest_takes(record: Record) -> None:
+    """The log's GiB are the first stage's, which tell nothing; its total is the greatest of all."""
+    log = log_of(record, "kv")
+    own = own_terms(log, record.served())
+
+    assert "kv" not in own
+    assert own["blocks"][1] - 1 <= record.logged["blocks"] <= own["blocks"][2] + 1
+    assert own["tokens"][0] == record.logged["tokens"]
+
+
+@pytest.mark.parametrize("record", alone(having("budget", "weights", "activation", "non_torch", "kv")), ids=by)
 def test_the_cache_follows_from_what_a_log_says_is_taken(record: Record) -> None:
     """Within 0.02 GiB, and the printed digits allow what is logged."""
-    if record.cut.get("pp", 1) > 1:
-        pytest.skip("with stages the log prints the first one's cache")
     own = own_terms(log_of(record), record.served())
 
     value, low, high = (size / GIB for size in own["kv"])
@@ -78,11 +94,9 @@ def test_the_cache_follows_from_what_a_log_says_is_taken(record: Record) -> None
     assert low - 1e-9 <= record.logged["kv"] <= high + 1e-9
 
 
-@pytest.mark.parametrize("record", having("kv", "tokens"), ids=by)
+@pytest.mark.parametrize("record", alone(having("kv", "tokens")), ids=by)
 def test_tokens_and_concurrency_follow_from_the_logged_cache(record: Record) -> None:
     """To the printed digit, though the log says nothing of blocks."""
-    if record.cut.get("pp", 1) > 1:
-        pytest.skip("with stages the log prints the first one's cache")
     own = own_terms(log_of(record, "blocks"), record.served())
 
     assert record.logged["tokens"] == own["tokens"][0]
@@ -247,7 +261,7 @@ def test_a_log_without_version_is_of_that_which_gives_its_tokens(
 ) -> None:
     """The newest where it does, else the older meaning of the line."""
     log = read(f"Available KV cache memory: {kv} GiB\nGPU KV cache size: {tokens:,} tokens")
-    found = version_by_tokens(log, question.served())
+    found = as_logged(log, question.served())[0]
 
     assert version == found.flags.engine_version
     assert own_terms(log, found)["tokens"][0] == tokens
@@ -258,6 +272,46 @@ def test_a_version_that_is_asked_or_tells_nothing_stays() -> None:
     line_of_tokens = "Available KV cache memory: 5.38 GiB\nGPU KV cache size: 78,384 tokens"
     known, silent = asked("gpt-oss-120b", engine_version="0.24.0"), asked("gpt-oss-120b")
 
-    assert version_by_tokens(read(line_of_tokens), known) is known
-    assert version_by_tokens(read("Available KV cache memory: 5.38 GiB"), silent) is silent
-    assert version_by_tokens(read(line_of_tokens.replace("78,384", "12,345")), silent) is silent
+    assert as_logged(read(line_of_tokens), known)[0] is known
+    assert as_logged(read("Available KV cache memory: 5.38 GiB"), silent)[0] is silent
+    assert as_logged(read(line_of_tokens.replace("78,384", "12,345")), silent)[0] is silent
+
+
+@pytest.mark.parametrize(
+    ("flags", "kv", "tokens", "concurrency", "mode", "told"),
+    [
+        # 426 blocks of 179 a request with prefix caching; 0.24 has none by default, 176 a request
+        (
+            {"engine_version": "0.24.0", "max_model_len": 262_144, "num_speculative_tokens": 3},
+            11.05, 623_873, 2.38, "align", "the log's tokens are those of --mamba-cache-mode align, with prefix caching",
+        ),
+        ({"engine_version": "0.24.0", "max_model_len": 262_144}, 11.05, 12_345, 0.01, None, None),
+    ],
+)  # fmt: skip
+def test_a_hybrids_tokens_tell_how_its_states_are_kept(
+    flags: dict[str, int], kv: float, tokens: int, concurrency: float, mode: str | None, told: str | None
+) -> None:
+    """Qwen3.6 27B on two RTX 3090; numbers that no way gives change nothing."""
+    served = asked("qwen3.6-27b", "rtx-3090", "fp8", {"tp": 2}, **flags)
+    log = read(
+        f"Available KV cache memory: {kv} GiB\nGPU KV cache size: {tokens:,} tokens\n"
+        f"Maximum concurrency for 262,144 tokens per request: {concurrency:.2f}x"
+    )
+    found, said = as_logged(log, served)
+
+    assert mode == found.flags.mamba_cache_mode
+    assert said.notes == ((told,) if told else ())
+
+
+def test_tokens_tell_a_draft_that_keeps_nothing() -> None:
+    """Gemma 4 31B in int8 on two RTX 3090 with four drafted tokens: 17,449 blocks, and no layer of the draft."""
+    served = asked(
+        "gemma-4-31b-it", "rtx-3090", "int8", {"tp": 2},
+        engine_version="0.26", max_model_len=262_144, max_num_batched_tokens=2048, num_speculative_tokens=4,
+    )  # fmt: skip
+    log = read("Available KV cache memory: 10.82 GiB\nGPU KV cache size: 466,892 tokens")
+    found, said = as_logged(log, served)
+
+    assert served.ready.model.spec.drafting
+    assert not found.ready.model.spec.drafting
+    assert said.notes == ("the log's tokens are those of a cache without layers of the draft",)

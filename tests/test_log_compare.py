@@ -132,7 +132,7 @@ def test_a_cache_that_alone_differs_has_a_cause_of_its_own() -> None:
 
     assert first is not None
     assert (first.term, first.cause) == ("kv", CAUSES["vllm", "kv", LESS])
-    assert "since 0.21" in CAUSES["vllm", "kv", LESS]
+    assert "0.21 and later" in CAUSES["vllm", "kv", LESS]
 
 
 def test_another_format_of_the_cache_shows_in_its_blocks() -> None:
