@@ -126,11 +126,13 @@ def _beyond(served: Served) -> Remarks:
     most, flags = served.ready.model.spec.max_context, served.flags
     asked = {name: getattr(flags, name) or 0 for name in ("max_model_len", "session_len")}
     name = max(asked, key=lambda each: asked[each])
+    if most is None or asked[name] <= most:
+        return Remarks()
     text = (
         f"{option(name)} {asked[name]:,} is more than the {most:,} that the config allows: engines refuse it unless the "
         "config's RoPE scaling is overridden"
     )
-    return remarks(warnings=[text if most is not None and asked[name] > most else None])
+    return remarks(warnings=[text])
 
 
 def _replicas(served: Served) -> Remarks:

@@ -27,6 +27,19 @@ COMMANDS: Final = (
 )
 
 
+# engines' options that have another name here, where options have one name for all engines
+CALLED: Final = {
+    **dict.fromkeys(("--tensor-parallel-size", "--tp-size", "--tp_size", "--num-shard"), "--tp"),
+    **dict.fromkeys(("--pipeline-parallel-size", "--pp-size"), "--pp"),
+    **dict.fromkeys(("--data-parallel-size", "--dp-size"), "--dp"),
+    **dict.fromkeys(("--expert-parallel-size", "--ep-size", "--enable-expert-parallel"), "--ep N"),
+    **dict.fromkeys(("--kv-cache-dtype", "--kv_cache_dtype", "--cache-type-k", "--quant-policy"), "--kv"),
+    **dict.fromkeys(("--context-length", "--max-seq-len", "--max-total-tokens"), "--max-model-len"),
+    "--ctx-size": "--n-ctx",
+    "--speculative-config": "--num-speculative-tokens",
+}
+
+
 def application(asked: str | None) -> typer.Typer:
     """The application with the command that is asked for, or with all of them where it is none: each takes its time."""
     app = typer.Typer(
@@ -102,7 +115,9 @@ def _report(error: Exception) -> int:
     """One line on stderr, and the code."""
     if isinstance(error, _ClickError):
         message = getattr(error, "format_message", error.__str__)()
-        complain(f"{message} (roofcast --help lists commands and options)")
+        ours = CALLED.get(str(getattr(error, "option_name", "")))
+        hint = f"here it is {ours}" if ours else "roofcast --help lists commands and options"
+        complain(f"{message.partition(' (Possible')[0] if ours else message} ({hint})")
         return BAD_INPUT
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         if sys.stdout is not None:

@@ -233,3 +233,21 @@ def test_a_rule_s_context_is_answered_for() -> None:
     assert made["advice"][0]["flag"] == "--kv-cache-dtype fp8"
     assert made["advice"][0]["max_sequences"] >= 200
     assert made["advice"][0]["context"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("option", "ours"),
+    [("--tensor-parallel-size", "--tp"), ("--kv-cache-dtype", "--kv"), ("--ctx-size", "--n-ctx"), ("--context-length", "--max-model-len")],
+)  # fmt: skip
+def test_an_engines_name_of_an_option_is_told_ours(option: str, ours: str) -> None:
+    """Options have one name for all engines."""
+    refused(roofcast("fit", "llama-3.1-8b", "--engine", "vllm", option, "2"), 2, f"here it is {ours}")
+
+
+def test_a_request_beyond_the_models_is_warned_of() -> None:
+    """A config that bounds nothing allows any length."""
+    found = answer("fit", "llama-3.1-8b", "--gpu", "b200", "--engine", "vllm", "--max-model-len", "1000000")
+    unbound = answer("fit", "mamba-2.8b", "--gpu", "h100-sxm", "--engine", "vllm", "--max-model-len", "1000000")
+
+    assert any("--max-model-len 1,000,000 is more than the 131,072" in line for line in found["warnings"])
+    assert not any("--max-model-len" in line for line in unbound["warnings"])
