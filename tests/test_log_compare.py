@@ -135,6 +135,15 @@ def test_a_cache_that_alone_differs_has_a_cause_of_its_own() -> None:
     assert "0.21 and later" in CAUSES["vllm", "kv", LESS]
 
 
+def test_the_causes_of_another_cache_begin_with_what_servers_set() -> None:
+    """A log without debug lines shows the cache alone; what is of some versions says which."""
+    for sign in (MORE, LESS):
+        cause = CAUSES["vllm", "kv", sign]
+        assert cause.index("--max-num-seqs") < cause.index("--max-num-batched-tokens") < cause.index("CUDA graphs")
+        assert "since" not in cause
+    assert "(0.21 and later)" in CAUSES["vllm", "kv", LESS]
+
+
 def test_another_format_of_the_cache_shows_in_its_blocks() -> None:
     """The same bytes hold twice the blocks: fp8."""
     first = first_difference(compare(changed("blocks", 15_782), VLLM))

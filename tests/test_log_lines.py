@@ -317,6 +317,35 @@ def test_llamas_draft_model_is_of_the_same_start() -> None:
     assert (log.settings["model"], log.settings["draft_model"]) == ("/models/m.gguf", "/models/d.gguf")
 
 
+def test_llamas_switches_and_types_are_flags() -> None:
+    """kv_unified was 0 or 1 once; values of another type than keys are --cache-type-v."""
+    log = read(
+        "llama_context: kv_unified    = 1\nllama_kv_cache_iswa: using full-size SWA cache (x)\n"
+        "llama_kv_cache: size = 512.00 MiB (4096 cells, 32 layers, 1 seqs), K (q8_0): 272.00 MiB, V (f16): 240.00 MiB\n"
+    )
+
+    assert {name: log.settings[name] for name in ("kv_unified", "swa_full", "type_k", "cache_type_v")} == {
+        "kv_unified": "true", "swa_full": "true", "type_k": "q8_0", "cache_type_v": "f16",
+    }  # fmt: skip
+
+
+def test_sglangs_list_states_flags() -> None:
+    """By the names of the flags; how many requests run at last is the server's answer and no setting."""
+    log = read(
+        "server_args=ServerArgs(model_path='m', dtype='auto', quantization='fp8', kv_cache_dtype='fp8_e4m3', "
+        "context_length=65536, mem_fraction_static=0.87, max_running_requests=256, chunked_prefill_size=8192, page_size=64, "
+        "tp_size=8, dp_size=8, ep_size=8, enable_dp_attention=True)\n"
+        "max_total_num_tokens=424480, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=32, "
+        "context_len=65536, available_gpu_mem=8.80 GB\n"
+    )
+
+    assert {name: text for name, text in log.settings.items() if name not in {"model", "dtype"}} == {
+        "quantization": "fp8", "kv_cache_dtype": "fp8_e4m3", "max_model_len": "65536", "mem_fraction_static": "0.87",
+        "max_running_requests": "256", "chunked_prefill_size": "8192", "page_size": "64", "tensor_parallel_size": "8",
+        "data_parallel_size": "8", "expert_parallel_size": "8", "enable_dp_attention": "True",
+    }  # fmt: skip
+
+
 def test_sums_are_as_rough_as_their_parts() -> None:
     """Two buffers of two decimals: a last digit more of each is 0.02 MiB of the sum."""
     buffers = "llama_kv_cache: CUDA{0} KV buffer size = {1}.00 MiB\n"

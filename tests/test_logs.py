@@ -147,6 +147,26 @@ def test_words_of_failure_are_of_the_logs_engine() -> None:
     assert read("Available KV cache memory: 5.0 GiB\nfailed to create context").failure is None
 
 
+@pytest.mark.parametrize(
+    "line", ["common: failed to create context with model", "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer"]
+)
+def test_words_of_a_library_tell_no_engine(line: str) -> None:
+    """Other programs are built on ggml; behind a line of llama.cpp's own they are why it failed."""
+    with pytest.raises(UsageError, match="no line is of a server's start"):
+        read(line)
+    assert read(line + "\nAvailable KV cache memory: 5.0 GiB").engine == "vllm"
+    assert read("llama_context: n_ctx = 8192\n" + line).failure is not None
+
+
+def test_a_setting_with_digits_cut_off_does_not_replace_it() -> None:
+    """0.875 is printed as 0.88; another value counts."""
+    args = "non-default args: {'model': 'm', 'gpu_memory_utilization': 0.875}\n"
+    line = "the current vLLM instance can use total_gpu_memory (23.58GiB) x gpu_memory_utilization (%s) = 20.63GiB"
+
+    assert read(args + line % f"{0.875:.2f}").settings["gpu_memory_utilization"] == "0.875"
+    assert read(args + line % "0.80").settings["gpu_memory_utilization"] == "0.80"
+
+
 def test_engines_of_one_server_are_one_start() -> None:
     """Data-parallel engines each say that they initialise, before any has its cache."""
     begin = (
