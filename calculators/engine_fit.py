@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import kv_bytes_per_token, whole
 from roofcast.calculators.engines.flags import option
-from roofcast.calculators.engines.registry import NOTHING, engine_memory
+from roofcast.calculators.engines.registry import engine_memory
 from roofcast.calculators.fit import FitContext, FitMemory, FitResult
 from roofcast.calculators.flops import attention_share, crossover_tokens, prefill_flops
 from roofcast.calculators.remarks import contexts_of, model_remarks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from roofcast.calculators.engines.terms import EngineMemory, Served
 
@@ -22,14 +22,14 @@ NO_OVERHEAD: Final = frozenset({"visible", "budget", "free", "left", "weights", 
 
 
 def fit_engine(
-    served: Served, contexts: Sequence[int] | None, given: Mapping[str, float] = NOTHING
+    served: Served, asked: Sequence[int] | None, also: Collection[int] = ()
 ) -> tuple[FitResult, EngineMemory, Remarks]:
     """Answers `fit` with an engine.
 
     Args:
         served: model, machine and flags.
-        contexts: asked for; None is 4,096 and 32,768 as far as the server goes, and its longest request.
-        given: bytes that a log states, by the term's name.
+        asked: contexts; None is 4,096 and 32,768 as far as the server goes, and its longest request.
+        also: contexts that are answered beside them.
 
     Raises:
         UsageError: flags that the engine refuses.
@@ -37,9 +37,9 @@ def fit_engine(
     """
     ready = served.ready
     model, spec, tp = ready.model, ready.model.spec, ready.deployment.shards.tp
-    memory = engine_memory(ready.deployment.engine, served, given)
-    asked = contexts_within(served, memory, contexts)
-    rows = [_context(served, memory, context) for context in asked]
+    memory = engine_memory(ready.deployment.engine, served)
+    contexts = sorted({*_contexts(served, memory, asked), *also})
+    rows = [_context(served, memory, context) for context in contexts]
     fits = memory.reason is None and all(row.max_sequences >= 1 for row in rows)
     low, high = memory.tokens[1:] if memory.tokens else (None, None)
     result = FitResult(
@@ -67,14 +67,15 @@ def fit_engine(
         groups=list(memory.groups),
         longest_request=memory.longest,
     )
-    said = model_remarks(model, ready.deployment.weights, contexts, files=False) + memory.said + _replicas(served)
+    wanted = contexts if asked or also else None
+    said = model_remarks(model, ready.deployment.weights, wanted, files=False) + memory.said + _replicas(served)
     return result, memory, said + _beyond(served)
 
 
-def contexts_within(served: Served, memory: EngineMemory, contexts: Sequence[int] | None) -> tuple[int, ...]:
+def _contexts(served: Served, memory: EngineMemory, asked: Sequence[int] | None) -> tuple[int, ...]:
     """Contexts asked; by default those of the model as far as the server's longest request, and that one."""
-    if contexts:
-        return tuple(dict.fromkeys(contexts))
+    if asked:
+        return tuple(asked)
     longest = max(1, memory.longest)
     usual = (context for context in contexts_of(served.ready.model, None) if context < longest)
     return (*usual, longest)
@@ -96,8 +97,7 @@ def _memory(memory: EngineMemory) -> FitMemory:
 
 def _context(served: Served, memory: EngineMemory, context: int) -> FitContext:
     spec, replicas = served.ready.model.spec, served.ready.deployment.shards.dp
-    fitting = memory.room.sequences(context) if context <= memory.longest and memory.starts else 0
-    fitting = replicas * min(fitting, memory.most or fitting)
+    fitting = replicas * memory.sequences(context)
     return FitContext(
         context=context,
         kv_bytes_per_sequence=whole(memory.room.sequence_bytes(context)),

@@ -36,11 +36,7 @@ DEVICES = {
 }
 OWN_LAYOUTS = frozenset({"vllm", "sglang"})  # whose layouts of latents and index keys are modelled
 CACHES = ("kv_cache_dtype", "type_k", "cache_type_k")
-# formats as PyTorch names them
-DTYPES = {
-    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8_e4m3fn": "fp8",
-    "float8_e4m3fnuz": "fp8", "float8_e5m2": "fp8", "float8_e5m2fnuz": "fp8",
-}  # fmt: skip
+ROCM_DTYPES = {"float8_e4m3fnuz": "fp8", "float8_e5m2fnuz": "fp8"}  # which no config states
 OF_FILES = frozenset({"llama.cpp", "ollama"})  # whose model is always a file
 OF_RELEASES = frozenset({"vllm", "sglang"})  # whose versions are read alike
 STDIN = "-"
@@ -74,13 +70,8 @@ def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | Non
     if ask.log is not None:
         served, told = as_logged(ask.log, served)
         loaded_remarks += told
-    contexts = sorted({*(asked.contexts or ()), *(rule.context for rule in asked.rules if rule.context)}) or None
-    if asked.contexts is None and contexts:
-        from roofcast.calculators.engine_fit import contexts_within
-
-        first = fit_engine(served, None)[1]
-        contexts = sorted({*contexts, *contexts_within(served, first, None)})
-    result, memory, said = fit_engine(served, contexts)
+    of_rules = [rule.context for rule in asked.rules if rule.context]
+    result, memory, said = fit_engine(served, asked.contexts, of_rules)
     result = replace(result, requirements=check_rules(asked.rules, result))
     result = replace(result, advice=_advice(served, memory, result, asked, ask.log))
     if ask.log is not None:
@@ -280,10 +271,10 @@ def _logged_weights(asked: Asked, ask: Ask, model: Model) -> tuple[Requested | N
 
 def _logged_cache(settings: Mapping[str, str]) -> Format | None:
     """The cache's format that a log states; None where it says auto, or nothing."""
-    from roofcast.modelspec.formats import FORMATS, OTHER_NAMES
+    from roofcast.modelspec.formats import FORMATS, OTHER_NAMES, TORCH_DTYPES
 
     text = next((settings[key] for key in CACHES if key in settings), "auto").lower()
-    for name in (DTYPES.get(text, text), OTHER_NAMES.get(text, text), text.partition("_")[0]):
+    for name in ((TORCH_DTYPES | ROCM_DTYPES).get(text, text), OTHER_NAMES.get(text, text), text.partition("_")[0]):
         if name in FORMATS:
             return FORMATS[name]
     return None

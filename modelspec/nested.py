@@ -225,7 +225,7 @@ def _text_model(raw: Mapping[str, Any]) -> TextModel:
     if not isinstance(outer, str):
         msg = f"model_type is {short(outer)}; it must be a name"
         raise MalformedModelError(msg)
-    wrapper, block = WRAPPERS.get(outer), _text_block(raw)
+    wrapper, block = WRAPPERS.get(outer), text_block(raw)
     around = outer or NAMELESS
     if block is None and wrapper is None:
         return TextModel(raw, around if any(raw.get(key) for key in TOWER_BLOCKS) else "")
@@ -276,7 +276,7 @@ def _flat(raw: Mapping[str, Any], outer: str, wrapper: Wrapper) -> TextModel:
     return TextModel({**text, "vocab_size": wrapper.flat_vocab}, outer, notes=(note,))
 
 
-def _text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def text_block(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The nested text model; None in a flat file.
 
     Raises:

@@ -127,10 +127,7 @@ class Case:
 
     def sequences(self, context: int) -> int:
         """Requests of so many tokens at once, of all replicas."""
-        if not self.memory.starts or context > self.memory.longest:
-            return 0
-        fitting = self.memory.room.sequences(context)
-        return min(fitting, self.memory.most or fitting) * self.served.ready.deployment.shards.dp
+        return self.memory.sequences(context) * self.served.ready.deployment.shards.dp
 
     def term(self, name: str) -> float:
         """A line of its memory; 0 where it has none. [B]"""

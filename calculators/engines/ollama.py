@@ -15,6 +15,7 @@ from roofcast.calculators.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.engines.flags import Flags
     from roofcast.calculators.engines.terms import EngineMemory, Served
@@ -88,17 +89,6 @@ def setup_of(ready: Ready, flags: Flags) -> Setup:
             f"--kv {types}: Ollama has one type for keys and values, f16, q8_0 or q4_0 (OLLAMA_KV_CACHE_TYPE)"
         )
     name = ".".join(map(str, version))
-    said = remarks(
-        [
-            f"--engine-version is not given: {name}" if flags.engine_version is None else None,
-            f"--n-ctx is not given: {context:,} tokens a slot" if not flags.n_ctx else None,
-            f"--n-ctx {flags.n_ctx} is cut to the trained context, {context:,}"
-            if flags.n_ctx and context < asked
-            else None,
-            "--parallel is not given: 1 slot" if flags.parallel is None else None,
-        ],
-        notes=["--n-ctx is of one slot, as num_ctx is; the cache has --parallel times as many cells"],
-    )
     ubatch = UBATCH if flags.ubatch_size is None else flags.ubatch_size
     setup = Setup(
         engine="ollama",
@@ -114,6 +104,21 @@ def setup_of(ready: Ready, flags: Flags) -> Setup:
         window_batch=ubatch,
         plain_windows=False,
         swa_full=flags.swa_full,
-        said=types_said + said,
+        said=types_said + _said(flags, name, context),
     )
     return of_layers(ready, setup)
+
+
+def _said(flags: Flags, version: str, context: int) -> Remarks:
+    """Defaults that were taken, and a slot's context where it is less than was asked."""
+    return remarks(
+        [
+            f"--engine-version is not given: {version}" if flags.engine_version is None else None,
+            f"--n-ctx is not given: {context:,} tokens a slot" if not flags.n_ctx else None,
+            f"--n-ctx {flags.n_ctx} is cut to the trained context, {context:,}"
+            if flags.n_ctx and context < flags.n_ctx
+            else None,
+            "--parallel is not given: 1 slot" if flags.parallel is None else None,
+        ],
+        notes=["--n-ctx is of one slot, as num_ctx is; the cache has --parallel times as many cells"],
+    )

@@ -158,3 +158,10 @@ class EngineMemory:
     def starts(self) -> bool:
         """Whether the server starts."""
         return self.reason is None
+
+    def sequences(self, context: int) -> int:
+        """Requests of so many tokens at once, of one replica; 0 of longer ones than it takes, and where it does not start."""
+        if not self.starts or context > self.longest:
+            return 0
+        fitting = self.room.sequences(context)
+        return min(fitting, self.most or fitting)

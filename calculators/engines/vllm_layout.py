@@ -13,6 +13,7 @@ from roofcast.calculators.engines.kv_specs import MLA, STATE, CacheFormats, laye
 from roofcast.modelspec.compressed import CompressedAttention
 from roofcast.modelspec.formats import FORMATS, TORCH_DTYPES
 from roofcast.modelspec.latent import LatentAttention
+from roofcast.modelspec.nested import text_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,8 +114,7 @@ def state_dtype(config: Mapping[str, object]) -> str | None:
     >>> state_dtype({"text_config": {"mamba_ssm_dtype": "float32"}})
     'fp32'
     """
-    text = config.get("text_config")
-    for block in (config, text if isinstance(text, dict) else {}):
+    for block in (config, text_block(config) or {}):
         for key in STATE_KEYS:
             if block.get(key):
                 return TORCH_DTYPES.get(str(block[key]))

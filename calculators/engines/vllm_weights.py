@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.engines.terms import GIB
 from roofcast.modelspec.latent import LatentAttention
+from roofcast.modelspec.nested import text_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,8 +130,7 @@ def rope_bytes(ready: Ready) -> float:
     32.0
     """
     spec, config = ready.model.spec, ready.model.config
-    inner = config.get("text_config")
-    text: Mapping[str, Any] = inner if isinstance(inner, dict) else config
+    text = text_block(config) or config
     scaling = _rope(text)
     rows = (spec.max_context or 0) * (AXES if "mrope_section" in scaling else 1)
     linear = scaling.get("rope_type", scaling.get("type")) == "linear"
