@@ -17,6 +17,7 @@ from roofcast.modelspec.program import Program, build_program
 from roofcast.modelspec.sharding import Shards
 
 if TYPE_CHECKING:
+    from roofcast.calculators.expected.expectation import Expectation
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
@@ -64,6 +65,7 @@ class Ready:
         capacity: memory of one device, as the driver really offers it. [B]
         capacity_from: visible, driver or nominal.
         kept: what layers keep of a sequence, and how many keep each.
+        expectation: constants of expected times; None where bounds alone are asked.
     """
 
     model: Model
@@ -77,6 +79,7 @@ class Ready:
     capacity: float
     capacity_from: str
     kept: tuple[tuple[Kept, int], ...]
+    expectation: Expectation | None = None
 
 
 def prepare(model: Model, deployment: Deployment) -> Ready:

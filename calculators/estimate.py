@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import whole
 from roofcast.calculators.deployment import formats_of
+from roofcast.calculators.estimate_rows import Phase, TermRow, UsedConstants
 from roofcast.calculators.phases import answer_point, check_steps
 from roofcast.calculators.remarks import model_remarks
 from roofcast.modelspec.op import COLLECTIVE, Op
@@ -38,92 +39,6 @@ class Layout:
     """Devices that share the routed experts (expert parallel)."""
     dp: int
     """Replicas, each with its own sequences (data parallel)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TermRow:
-    """One term: the same operation in all layers that do it."""
-
-    term: str
-    """Its name; --explain prints its formula."""
-    family: str
-    """gemm, moe, attn_prefill, attn_decode, elementwise or collective."""
-    flops: float
-    """On one GPU. [FLOP]"""
-    bytes: float
-    """Weights and state moved on one GPU. [B]"""
-    exchanged_bytes: float
-    """What one GPU sends over the link that takes the longest; 0 but of exchanges. [B]"""
-    weight_bytes: float
-    """Weights read. [B]"""
-    state_bytes: float
-    """KV cache and recurrent state, read and written. [B]"""
-    activation_bytes: float
-    """Inputs and outputs, each moved once. [B]"""
-    intensity: float | None
-    """FLOP a byte of weights and state; null without such bytes. [FLOP/B]"""
-    format: str | None
-    """The format it is computed in; null of a collective."""
-    bound_seconds: float | None
-    """Least time; null of what does not fit. [s]"""
-    bound_by: str
-    """compute, memory or link."""
-    share: float
-    """Of the step's least time. [-]"""
-    counted_by: str
-    """The function that counted its work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One phase at a batch and a context."""
-
-    phase: str
-    """prefill, decode or mixed."""
-    batch: int
-    """Sequences, over all replicas."""
-    context: int
-    """Tokens that each attends to; of prefill its prompt. [token]"""
-    fits: bool
-    """Whether weights and the cache of all sequences fit at that context, in the memory that the device offers."""
-    reason: str | None
-    """Why not; null where they do."""
-    flops: float
-    """On one GPU. [FLOP]"""
-    bytes: float
-    """Weights and KV cache or state that move on one GPU; activations are apart. [B]"""
-    weight_bytes: float
-    """Weights read. [B]"""
-    state_bytes: float
-    """KV cache and recurrent state, read and written. [B]"""
-    activation_bytes: float
-    """Inputs and outputs of every operation, each moved once. [B]"""
-    intensity: float
-    """FLOP a byte of weights and state. [FLOP/B]"""
-    full_intensity: float
-    """FLOP a byte, activations included. [FLOP/B]"""
-    bound_seconds: float | None
-    """Least time, weights and state moved once: the bound; null of what does not fit. [s]"""
-    full_seconds: float | None
-    """The same were activations to go through memory too; null of what does not fit. [s]"""
-    overlapped_seconds: float | None
-    """Were operations to overlap without limit: the most of all arithmetic, all memory traffic and all links; null of what
-    does not fit. [s]"""
-    expected_seconds: float | None
-    """Expected time; null until efficiencies are fitted. [s]"""
-    low_seconds: float | None
-    """Low end of its interval; null likewise. [s]"""
-    high_seconds: float | None
-    """High end of its interval; null likewise. [s]"""
-    bound_by: str
-    """What bounds the terms that take most of the time: compute, memory or link."""
-    tokens_per_second: float | None
-    """Of the whole deployment at the bound: of prefill those of the prompts, cached ones too, of a mixed step prompt and
-    decode; null of what does not fit. [token/s]"""
-    steps: int
-    """Steps that it takes, one after the other: pieces of a prompt. The row's numbers are of all of them."""
-    terms: list[TermRow]
-    """The steps' terms; their least times sum to bound_seconds, but for a pipeline, whose stages work at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +75,8 @@ class EstimateResult:
     """Of its memory. [B/s]"""
     phases: list[Phase]
     """A row a phase, context and batch."""
+    efficiency: list[UsedConstants]
+    """The constants of the expected times, a row a family and format; none with --efficiency bound."""
     provenance: dict[str, str]
     """Where each number is from."""
 
@@ -184,6 +101,7 @@ def estimate_result(ready: Ready, asked: Sequence[Asked]) -> tuple[EstimateResul
         weights=weights_of(ready),
         bandwidth_bytes_per_second=accelerator.bandwidth,
         phases=rows,
+        efficiency=used_constants(ready),
         provenance=provenance_of(ready),
     )
     return result, ready_remarks(ready, [one.context for one in asked])
@@ -208,10 +126,31 @@ def weights_of(ready: Ready) -> Weights:
     return Weights(8 * whole_bytes / count if whole_bytes and count else None, [name for name, _ in work.most_common()])
 
 
+def used_constants(ready: Ready) -> list[UsedConstants]:
+    """The constants that expected times were made with so far, a row a family and format."""
+    if ready.expectation is None:
+        return []
+    return [
+        UsedConstants(
+            family=one.family,
+            format=one.format,
+            fitted_on=one.file,
+            distance=list(one.ways),
+            constants=dict(one.fit.constants),
+            spread=one.spread,
+            rows=one.fit.rows,
+            median_error=one.fit.median_error,
+        )
+        for one in ready.expectation.used
+    ]
+
+
 def provenance_of(ready: Ready) -> dict[str, str]:
     """Where the numbers of an estimate are from."""
     stored = ready.model.weight_bytes(ready.deployment.weights).provenance
+    fitted = {} if ready.expectation is None else {"efficiency": "fitted"}
     return {
+        **fitted,
         "architecture": ready.model.facts,
         "weight_bytes": str(stored),
         "bandwidth": "datasheet",
@@ -321,11 +260,14 @@ def _phase(ready: Ready, point: Point) -> Phase:
         bound_seconds=point.bound,
         full_seconds=point.full,
         overlapped_seconds=point.overlapped,
-        expected_seconds=None,
-        low_seconds=None,
-        high_seconds=None,
+        expected_seconds=point.expected,
+        low_seconds=point.interval and point.interval[0],
+        high_seconds=point.interval and point.interval[1],
+        kernel_seconds=point.kernels if point.fits else None,
+        host_seconds=None if point.expected is None else point.host,
         bound_by=work.bound_by,
         tokens_per_second=point.rate,
+        expected_tokens_per_second=point.expected_rate,
         steps=point.steps,
         terms=term_rows(ready, point),
     )
@@ -361,6 +303,8 @@ def _term(ready: Ready, point: Point, terms: list[Term], form: str | None) -> Te
         format=computed,
         bound_seconds=bound if point.fits else None,
         bound_by=first.bound_by,
+        expected_seconds=sum(term.expected for term in terms) if point.expected is not None else None,
+        calls=sum(term.op.calls for term in terms),
         share=bound / point.work.bound if point.work.bound else 0.0,
         counted_by=first.op.by,
     )

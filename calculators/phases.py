@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import cache_on_one, fullest_stage
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.expected.interval import interval
 from roofcast.calculators.step import Estimate, estimate, scaled
 from roofcast.modelspec.step import DECODE, MIXED, PREFILL, chunked_prefill, decode_step, mixed_step, prefill_step
 
@@ -14,11 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.roofline import Term
     from roofcast.modelspec.sharding import Shards
     from roofcast.modelspec.step import Step
 
+    Seconds = Callable[[Term], float]
+
 DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
 PIECES: Final = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # that a pipeline may be given a prompt in
+BOUND: Final = attrgetter("bound")
+EXPECTED: Final = attrgetter("expected")
 HEAD_TERMS: Final = ("head", "tp.logits")
 A_TOKEN: Final = 1e-6  # what decimal shares miss of a whole token: 0.29 of 100 is 29
 MOST_STEPS: Final = 20_000  # that prompts are cut into
@@ -75,6 +83,9 @@ class Point:
         asked: the question.
         work: terms on one device, of all stages of a pipeline: of all steps of a prefill, of one part of decode.
         passes: what the whole takes of the time of these, since stages work on several steps at once. [-]
+        kernels: expected time of the kernels on all devices; None where no constants are asked. [s]
+        host: time of the hosts in all steps that no kernel hides. [s]
+        spread: standard deviation of ln(measured / expected). [-]
         fits: whether weights and cache of all sequences fit at that context.
         reason: why not; empty where they do.
         tokens: that all sequences together gain. [token]
@@ -90,6 +101,26 @@ class Point:
     tokens: int
     steps: int = 1
     stages: int = 1
+    kernels: float | None = None
+    host: float = 0.0
+    spread: float = 0.0
+
+    @property
+    def expected(self) -> float | None:
+        """Expected time of kernels and host, without queueing; None of what does not fit, or where no constants are asked. [s]"""
+        return None if self.kernels is None or not self.fits else self.kernels + self.host
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Low and high end of the expected time's 80 % interval. [s]"""
+        if self.expected is None or self.bound is None:
+            return None
+        return interval(self.expected, self.bound, self.spread)
+
+    @property
+    def expected_rate(self) -> float | None:
+        """Tokens a second of the whole deployment at the expected time: tokens / expected. [token/s]"""
+        return None if self.expected is None else self.tokens / self.expected
 
     @property
     def bound(self) -> float | None:
@@ -135,19 +166,37 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     steps = _pieces(ready, asked, here) if piped else tuple(_steps(asked, shards, -(-here // parts)))
     made = [estimate(ready, step) for step, _ in steps]
     reason, work = shortage(ready, asked), _summed(made, steps)
-    passes = _piped(ready, made, work) if piped else max(1.0, parts * _slowest_stage(ready, made[0]))
+    passes = partial(_piped, ready, made, [times for _, times in steps]) if piped else partial(_turns, ready, made[0], parts)
     gained, count = _gained(asked, steps[0][0], shards.dp * parts), sum(times for _, times in steps)
-    return Point(asked, work, passes, not reason, reason, gained, count, shards.pp)
+    point = Point(asked, work, passes(BOUND), not reason, reason, gained, count, shards.pp)
+    return point if ready.expectation is None else _expected(ready, point, steps, work.expected * passes(EXPECTED))
 
 
-def _slowest_stage(ready: Ready, work: Estimate) -> float:
+def _expected(ready: Ready, point: Point, steps: Sequence[tuple[Step, int]], kernels: float) -> Point:
+    """The same with the expected time: the kernels', and the host's of every step."""
+    constants, phase = ready.expectation, point.asked.phase
+    if constants is None:
+        return point
+    sequences = ((sum(group.sequences for group in step.groups), times) for step, times in steps)
+    layers = float(len(ready.model.spec.layers))
+    host = sum(times * constants.host(phase, layers, count) for count, times in sequences)
+    return replace(point, kernels=kernels, host=host, spread=constants.spread(point.work.terms, host, phase))
+
+
+def _turns(ready: Ready, work: Estimate, parts: int, seconds: Seconds) -> float:
+    """What so many parts of a batch take of the time of one: a pass, or turns of the slowest stage. [-]"""
+    return 1.0 if parts == 1 else max(1.0, parts * _slowest_stage(ready, work, seconds))
+
+
+def _slowest_stage(ready: Ready, work: Estimate, seconds: Seconds) -> float:
     """Share of a pass that the slowest stage takes: the most layers, or the last one's layers and the head. [-]"""
     stages, layers = ready.deployment.shards.pp, len(ready.model.spec.layers)
     if stages == 1:
         return 1.0
-    head = sum(term.bound for name in HEAD_TERMS for term in work.term(name))
-    inner = work.bound - head
-    return max(-(-layers // stages) / layers * inner, layers // stages / layers * inner + head) / work.bound
+    head = sum(seconds(term) for name in HEAD_TERMS for term in work.term(name))
+    total = sum(map(seconds, work.terms))
+    inner = total - head
+    return max(-(-layers // stages) / layers * inner, layers // stages / layers * inner + head) / total
 
 
 def _steps(asked: Asked, shards: Shards, batch: int) -> Iterator[tuple[Step, int]]:
@@ -165,10 +214,12 @@ def _summed(made: Sequence[Estimate], steps: Sequence[tuple[Step, int]]) -> Esti
     return Estimate(tuple(term for one in every for term in one.terms))
 
 
-def _piped(ready: Ready, made: Sequence[Estimate], work: Estimate) -> float:
+def _piped(ready: Ready, made: Sequence[Estimate], counts: Sequence[int], seconds: Seconds) -> float:
     """What steps that follow one another through the stages take of the time of all: s + (1 - s) max / sum. [-]"""
     share = fullest_stage(ready.model.spec, ready.deployment.shards)
-    return (share * work.bound + (1 - share) * max(one.bound for one in made)) / work.bound
+    each = [sum(map(seconds, one.terms)) for one in made]
+    total = sum(one * times for one, times in zip(each, counts, strict=True))
+    return share + (1 - share) * max(each) / total
 
 
 def _pieces(ready: Ready, asked: Asked, here: int) -> tuple[tuple[Step, int], ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from roofcast.calculators.expected.expectation import Expectation
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.op import Exchange, Op
 
@@ -104,6 +105,7 @@ class Term:
         full: the same were activations to go through memory too. [s]
         arithmetic, memory: what compute alone and memory alone would take. [s]
         moved: of an exchange, bytes that the device sends over the link that takes the longest. [B]
+        expected: the time that fitted constants expect, never less than the bound; 0 where none are asked. [s]
     """
 
     op: Op | Exchange
@@ -113,6 +115,7 @@ class Term:
     arithmetic: float = 0.0
     memory: float = 0.0
     moved: float = 0.0
+    expected: float = 0.0
 
 
 def compute_seconds(flops: float, peak: float) -> float:
@@ -133,11 +136,12 @@ def memory_seconds(size: float, bandwidth: float) -> float:
     return size / bandwidth
 
 
-def timed(op: Op, roofs: Roofs) -> Term:
+def timed(op: Op, roofs: Roofs, expectation: Expectation | None = None) -> Term:
     """The least time of one operation: max(F / peak, D / bandwidth), D its weights and state. [s]
 
     The maximum is taken for each operation and then summed: matrices and attention of one step may stand on opposite
-    sides of the ridge. `full` is the same with D all bytes, activations included.
+    sides of the ridge. `full` is the same with D all bytes, activations included; `expected` is as fitted constants have
+    it, where an expectation is given.
 
     Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
 
@@ -151,6 +155,7 @@ def timed(op: Op, roofs: Roofs) -> Term:
     size = op.weight_bytes + op.state_read + op.state_written
     moving = size / roofs.bandwidth
     full = max(arithmetic, (size + op.activation_read + op.activation_written) / roofs.bandwidth)
+    expected = expectation.seconds(op) if expectation is not None else 0.0
     if moving >= arithmetic:
-        return Term(op, moving, MEMORY, full, arithmetic, moving)
-    return Term(op, arithmetic, COMPUTE, full, arithmetic, moving)
+        return Term(op, moving, MEMORY, full, arithmetic, moving, 0.0, expected)
+    return Term(op, arithmetic, COMPUTE, full, arithmetic, moving, 0.0, expected)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from roofcast.calculators.deployment import Ready
     from roofcast.modelspec.step import Step
 
+TIMES: Final = ("bound", "full", "arithmetic", "memory", "moved", "expected")
 # what of an operation grows with how often it is done
-SCALED: Final = ("flops", "weight_bytes", "state_read", "state_written", "activation_read", "activation_written")
+SCALED: Final = ("flops", "weight_bytes", "state_read", "state_written", "activation_read", "activation_written", "calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,11 @@ class Estimate:
     def bound(self) -> float:
         """Least time: the sum over terms of the most that compute, memory or a link needs. [s]"""
         return sum(term.bound for term in self.terms)
+
+    @property
+    def expected(self) -> float:
+        """Expected time of the kernels: the sum over terms; 0 where no constants are asked. [s]"""
+        return sum(term.expected for term in self.terms)
 
     @property
     def full(self) -> float:
@@ -113,7 +119,7 @@ def estimate(ready: Ready, step: Step) -> Estimate:
 
     Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
     """
-    terms = [timed(op, ready.roofs) for op in step_ops(ready.program, step, ready.formats)]
+    terms = [timed(op, ready.roofs, ready.expectation) for op in step_ops(ready.program, step, ready.formats)]
     if ready.deployment.shards.devices > 1:
         terms += _exchanged(ready, step)
     return Estimate(tuple(terms))
@@ -125,7 +131,7 @@ def scaled(one: Estimate, times: int) -> Estimate:
 
 
 def _repeated(term: Term, times: int) -> Term:
-    made = {name: getattr(term, name) * times for name in ("bound", "full", "arithmetic", "memory", "moved")}
+    made = {name: getattr(term, name) * times for name in TIMES}
     if not isinstance(term.op, Op):
         return replace(term, op=replace(term.op, times=term.op.times * times), **made)
     more = {name: getattr(term.op, name) * times for name in SCALED}
@@ -135,4 +141,5 @@ def _repeated(term: Term, times: int) -> Term:
 def _exchanged(ready: Ready, step: Step) -> Iterable[Term]:
     for exchange in step_exchanges(ready.program, step):
         cost = exchange_cost(exchange, ready.fabric)
-        yield Term(exchange, cost.seconds, LINK, cost.seconds, moved=cost.moved)
+        expected = ready.expectation.exchanged(exchange, ready.fabric) if ready.expectation is not None else 0.0
+        yield Term(exchange, cost.seconds, LINK, cost.seconds, moved=cost.moved, expected=expected)

@@ -23,6 +23,7 @@ COMMANDS: Final = (
     "levers",
     "attention",
     "speculate",
+    "validate",
     "schema",
 )
 

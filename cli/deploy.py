@@ -10,6 +10,8 @@ from roofcast.cli import options
 from roofcast.cli.session import Lookup, formats, load
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Asked
@@ -259,11 +261,47 @@ def one(text: str | None, option: str, default: int) -> int:
     return values[0]
 
 
-def check_efficiency(name: str) -> None:
-    """Refuses an efficiency that is not known.
+@dataclass(frozen=True, slots=True)
+class Efficiencies:
+    """Which constants expected times are made with.
+
+    Args:
+        wanted: whether expected times are asked at all.
+        file: of the user's, which counts before all others; None without.
+    """
+
+    wanted: bool
+    file: Path | None
+
+
+def efficiency_of(name: str) -> Efficiencies:
+    """What `--efficiency` asks.
 
     Raises:
-        UsageError: with the names that are.
+        UsageError: neither a name that is known nor a file.
     """
-    if name not in EFFICIENCIES:
-        raise UsageError(f"--efficiency {name}: known: {', '.join(EFFICIENCIES)}")
+    from pathlib import Path
+
+    if name in EFFICIENCIES:
+        return Efficiencies(name == EFFICIENCIES[0], None)
+    if not Path(name).is_file():
+        raise UsageError(f"--efficiency {name}: no such file; give {', '.join(EFFICIENCIES)} or an efficiency file")
+    return Efficiencies(wanted=True, file=Path(name))
+
+
+def expecting(made: Asking, efficiencies: Efficiencies) -> Asking:
+    """The same deployment with constants of expected times, where they are wanted.
+
+    Raises:
+        AcceleratorFileError: a file of constants that cannot be read.
+    """
+    from dataclasses import replace
+
+    from roofcast.calculators.expected.expectation import expectation_of, kernels_of
+
+    if not efficiencies.wanted:
+        return made
+    deployment, roofs = made.ready.deployment, made.ready.roofs
+    found = expectation_of(deployment.accelerator, deployment.engine, roofs, efficiencies.file)
+    found.kernels = kernels_of(made.ready.model, deployment.weights)
+    return replace(made, ready=replace(made.ready, expectation=found))

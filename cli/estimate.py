@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofcast.cli import options
-from roofcast.cli.deploy import Machine, Points, asked_inputs, check_efficiency, deploy, phases_of
+from roofcast.cli.deploy import Machine, Points, asked_inputs, deploy, efficiency_of, expecting, phases_of
 from roofcast.cli.session import Lookup, Output, check_output, explain_or, present
 
 
@@ -35,9 +35,10 @@ def estimate(
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
-    """TTFT, TPOT and tokens/s at the bound.
+    """TTFT, TPOT and tokens/s: bound, expected, interval.
 
-    The least time of prefill and decode, term by term, and what bounds each.
+    The least time of prefill and decode, term by term, and what bounds each; and the time to expect, with constants
+    fitted to measurements.
     """
     explain_or(explain, model)
     from roofcast.calculators.estimate import estimate_result
@@ -45,11 +46,12 @@ def estimate(
 
     output = Output(format, out, strict)
     check_output(output, [model or ""])
-    check_efficiency(efficiency)
+    constants = efficiency_of(efficiency)
     phases, points = phases_of(phase), Points(batch, context, prompt, max_num_batched_tokens, prefix_hit)
     points.check()
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
-    made = deploy(model or "", lookup, Machine(gpu, gpus, tp, pp, ep, dp, network, engine), weights, kv)
+    machine = Machine(gpu, gpus, tp, pp, ep, dp, network, engine)
+    made = expecting(deploy(model or "", lookup, machine, weights, kv), constants)
     wanted = points.asked(phases, made.ready.model)
     result, said = estimate_result(made.ready, wanted)
     inputs = {**made.inputs, **asked_inputs(wanted), **points.inputs, "efficiency": efficiency}

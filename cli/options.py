@@ -165,7 +165,9 @@ PrefixHit = Annotated[
 ]
 EfficiencyName = Annotated[
     str,
-    typer.Option("--efficiency", metavar="NAME", help="expected (null until efficiencies are fitted) or bound."),
+    typer.Option(
+        "--efficiency", metavar="NAME", help="expected (fitted constants), bound (none), or a file of constants."
+    ),
 ]
 Others = Annotated[
     str | None,

@@ -15,7 +15,7 @@ def schema(
     command: Annotated[
         str,
         typer.Argument(
-            metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate, levers, attention or speculate."
+            metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate, levers, attention, speculate or validate."
         ),
     ],
     debug: options.Debug = False,

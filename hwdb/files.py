@@ -22,6 +22,7 @@ _CONFIG_FOLDERS = {
     "win32": ("APPDATA", "~/AppData/Roaming"),
     "darwin": ("", "~/Library/Application Support"),
 }
+FIELDS = "id, name, memory"
 _SUFFIXES = frozenset({".yaml", ".yml"})
 _MOST_BYTES = 1_000_000
 _DEEPEST = 12  # levels of lists and mappings; ours have 3
@@ -76,22 +77,22 @@ def accelerator_files() -> dict[str, Path]:
     return files | {path.stem.lower(): path for path in own if path.suffix.lower() in _SUFFIXES}
 
 
-def read_text(path: Path) -> str:
-    """Read a file as UTF-8.
+def read_text(path: Path, *, named: bool = True) -> str:
+    """Read a file as UTF-8; `named`: of the user's, whether its name must be its id.
 
     Raises:
         AcceleratorFileError: it cannot be opened, is no plain file, too large or not UTF-8, its name is not in lower
             case, or a second file has the same id.
     """
     try:
-        if path.parent != BUILT_IN:
+        if named and path.parent != BUILT_IN:
             _refuse_name(path)
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device never ends
             raise AcceleratorFileError(f"{path}: cannot be read (it is no plain file)")
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
-            raise AcceleratorFileError(f"{path}: is larger than 1 MB; an accelerator takes a page")
+            raise AcceleratorFileError(f"{path}: is larger than 1 MB; such a file takes a page")
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise AcceleratorFileError(f"{path}: not UTF-8 text (byte {error.start})") from error
@@ -112,8 +113,14 @@ def _refuse_name(path: Path) -> None:
         raise AcceleratorFileError(f"{path}: ids are in lower case; name the file {proper}")
 
 
-def read_yaml(path: Path, text: str | None = None) -> dict[str, Any]:
+def read_yaml(path: Path, text: str | None = None, fields: str = FIELDS, *, own: bool | None = None) -> dict[str, Any]:
     """Read the fields of one file, not yet checked.
+
+    Args:
+        path: the file.
+        text: its content, where the caller has read it already.
+        fields: that such a file has, for what is said of one without any.
+        own: whether it is the project's own, which needs no guard; None is by its folder.
 
     Raises:
         AcceleratorFileError: not YAML, not a mapping of fields, or YAML's anchors, aliases or tags are used.
@@ -123,21 +130,21 @@ def read_yaml(path: Path, text: str | None = None) -> dict[str, Any]:
     content = read_text(path) if text is None else text
     make_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        if path.parent != BUILT_IN:
+        if not (path.parent == BUILT_IN if own is None else own):
             _refuse_tricks(make_loader(content))
         loader = make_loader(content)
         document = loader.get_single_node()
         _refuse_twice(document)
-        fields = loader.construct_document(document) if document else None
+        found = loader.construct_document(document) if document else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-99-99
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise AcceleratorFileError(f"{path}: not readable as YAML{where}: {problem}") from error
-    if not isinstance(fields, dict):
-        kind = "empty" if fields is None else f"a {type(fields).__name__}"
-        raise AcceleratorFileError(f"{path}: is {kind}; it must map fields such as id, name, memory to values")
-    return fields
+    if not isinstance(found, dict):
+        kind = "empty" if found is None else f"a {type(found).__name__}"
+        raise AcceleratorFileError(f"{path}: is {kind}; it must map fields such as {fields} to values")
+    return found
 
 
 def _refuse_tricks(loader: Any) -> None:  # noqa: ANN401 - the C loader has no types
@@ -199,19 +206,25 @@ def read_accelerator(path: Path, text: str | None = None) -> Accelerator:
     try:
         accelerator = Accelerator.model_validate(fields)
     except ValidationError as error:
-        raise AcceleratorFileError(f"{path}: {_all_problems(error)}") from error
+        raise AcceleratorFileError(f"{path}: {validation_problems(error, Accelerator)}") from error
     if accelerator.id != path.stem:
         raise AcceleratorFileError(f"{path}: id is {_short(accelerator.id)}; it must be {path.stem!r}, the file's name")
     return accelerator
 
 
-def _all_problems(error: ValidationError) -> str:
+def validation_problems(error: ValidationError, model: type[BaseModel]) -> str:
+    """Say every problem of a file's fields in one line.
+
+    Args:
+        error: of the validation.
+        model: of the whole file.
+    """
     details = error.errors(include_url=False)
     more = [f"and {len(details) - _MOST_PROBLEMS} more"] if len(details) > _MOST_PROBLEMS else []
-    return "; ".join([*dict.fromkeys(_cut(_problem(detail), 400) for detail in details[:_MOST_PROBLEMS]), *more])
+    return "; ".join([*dict.fromkeys(_cut(_problem(detail, model), 400) for detail in details[:_MOST_PROBLEMS]), *more])
 
 
-def _problem(detail: ErrorDetails) -> str:
+def _problem(detail: ErrorDetails, model: type[BaseModel]) -> str:
     # positions in lists read better counted from 1, as people count
     place = ".".join(str(part + 1) if isinstance(part, int) else part for part in detail["loc"])
     said = re.sub(r"^(Input|String|Tuple|Dictionary) should ", "", detail["msg"])
@@ -219,17 +232,17 @@ def _problem(detail: ErrorDetails) -> str:
     phrases: dict[str, Callable[[], str]] = {
         "invalid_key": lambda: f"{detail['loc'][-1]} is not a field",
         "missing": lambda: f"{place} is missing",
-        "extra_forbidden": lambda: f"{place} is not a field{_nearest_field(detail)}",
+        "extra_forbidden": lambda: f"{place} is not a field{_nearest_field(detail, model)}",
         "value_error": lambda: f"{place}: {detail['ctx']['error']}".removeprefix(": "),
     }
     return phrases.get(detail["type"], lambda: f"{place} is {_short(detail['input'])}; it should {said}")()
 
 
-def _nearest_field(detail: ErrorDetails) -> str:
+def _nearest_field(detail: ErrorDetails, whole: type[BaseModel]) -> str:
     import difflib  # noqa: PLC0415 - only errors need it
 
     *parents, name = (part for part in detail["loc"] if isinstance(part, str))
-    model = _NESTED.get(parents[-1], Accelerator) if parents else Accelerator
+    model = _NESTED.get(parents[-1], whole) if parents else whole
     near = difflib.get_close_matches(name, model.model_fields, 1)
     return f" (did you mean {near[0]}?)" if near else ""
 

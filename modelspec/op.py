@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.shapes import Shape
 
 # families of operations: what a fitted efficiency is keyed by
 GEMM: Final = "gemm"
@@ -35,6 +38,8 @@ class Op:
         activation_read, activation_written: inputs and outputs, were they to go through memory. [B]
         format: the format it multiplies in, whose peak counts.
         by: the function that counted it, as `module:name` within roofcast.
+        calls: kernels that do it, one in each layer or several; what each costs beside work and bytes is counted by them.
+        shape: what one of them sees; None where FLOP and bytes tell all.
     """
 
     name: str
@@ -47,6 +52,8 @@ class Op:
     activation_written: float = 0.0
     format: str = "bf16"
     by: str = ""
+    calls: float = 1.0
+    shape: Shape | None = None
 
     @property
     def bytes(self) -> float:
@@ -92,3 +99,8 @@ class Exchange:
     fan: int = 1
     groups: tuple[int, int] = (1, 1)
     family: str = COLLECTIVE
+
+    @property
+    def calls(self) -> float:
+        """How often: each is a kernel."""
+        return self.times

@@ -20,6 +20,7 @@ from roofcast.modelspec.op import (
     Exchange,
     Op,
 )
+from roofcast.modelspec.shapes import DecodeShape, ExpertsShape, GemmShape, PrefillShape
 from roofcast.modelspec.state import CACHE
 from roofcast.modelspec.step import DECODE
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 HERE: Final = "roofcast.modelspec.ops"
 ACTIVATION: Final = 2  # [B] of an element between operations: engines keep 16 bits
 FP8_SCALE: Final = 4  # [B] beside the key of an index
+LOOSE_KERNELS: Final = 2  # fused ones in each half of a layer: norm with residual, and positions or the activation function
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,15 @@ def dense_op(part: Dense, times: float, tokens: int) -> Op:
         activation_written=times * tokens * part.outputs * ACTIVATION,
         format=part.format,
         by=f"{HERE}.dense_op",
+        calls=times * part.kernels,
+        shape=gemm_shape(part, tokens),
     )
+
+
+def gemm_shape(part: Dense, tokens: int) -> GemmShape:
+    """What one kernel of fused matrices sees, were those of several kernels alike: n = P / inputs, k = inputs / kernels."""
+    count = part.kernels
+    return GemmShape(tokens, part.elements / part.inputs, part.inputs / count, part.bytes / count)
 
 
 def cross_op(part: Dense, times: float, tokens: int, step: Step) -> Op:
@@ -150,6 +160,10 @@ def experts_op(part: Routed, times: float, tokens: int) -> Op:
         activation_written=chosen * part.outputs * ACTIVATION,
         format=part.format,
         by=f"{HERE}.experts_op",
+        calls=times,
+        shape=ExpertsShape(
+            tokens, moe.top_k, moe.experts, 1 / part.experts, part.elements / part.inputs, part.inputs, part.bytes
+        ),
     )
 
 
@@ -169,7 +183,32 @@ def mixer_op(mixing: Mixing, group: Group, formats: Formats, tp: int) -> Op:
         activation_written=carried * mixing.outputs,
         format=formats.attention if mixer.published_kv_heads else formats.activations,
         by=f"{HERE}.{make.__name__}",
+        calls=mixing.times,
+        shape=attention_shape(mixing, group, (flops, read + written), tp),
     )
+
+
+def attention_shape(mixing: Mixing, group: Group, work: tuple[float, float], tp: int) -> DecodeShape | PrefillShape:
+    """What one layer's kernel sees of a group of sequences, on one of `tp` devices.
+
+    Args:
+        mixing, group: whose.
+        work: FLOP and bytes of one sequence, as `decoded` and `prefilled` count them.
+        tp: devices that share the heads.
+    """
+    mixer, count = mixing.mixer, group.sequences
+    keys = max((part.heads for part in mixer.state if not part.fixed), default=mixer.query_heads)
+    heads = max(1.0, mixer.query_heads / tp), -(-keys // tp)
+    width, flops, moved = _head_width(mixer), count * work[0], count * work[1]
+    if group.phase == DECODE:
+        return DecodeShape(count, group.context, *heads, width, moved, flops)
+    return PrefillShape(count, group.new, group.before, *heads, width, moved, flops)
+
+
+def _head_width(mixer: Attention) -> int:
+    """Width of what a head reads as values: a latent's, a head's. [element]"""
+    names = ("kv_lora_rank", "value_head_dim", "head_dim")
+    return next((size for name in names if (size := getattr(mixer, name, None))), 1)
 
 
 def decoded(mixer: Attention, group: Group, formats: Formats, tp: int) -> tuple[float, float, float]:
@@ -223,6 +262,7 @@ def index_op(mixing: Mixing, group: Group) -> Op:
         state_read=scale * read,
         format="fp8",
         by=f"{HERE}.index_op",
+        calls=mixing.times,
     )
 
 
@@ -282,6 +322,7 @@ def elementwise_op(program: Program, tokens: int, formats: Formats) -> Op:
         activation_written=moved / 2,
         format=formats.activations,
         by=f"{HERE}.elementwise_op",
+        calls=LOOSE_KERNELS * max(0.0, program.blocks + program.routed_blocks),
     )
 
 

@@ -63,6 +63,7 @@ class Dense:
         elements: weights on one device, 2 FLOP a token each. [parameter]
         bytes: of these weights. [B]
         inputs, outputs: elements that a token brings and takes. [element]
+        kernels: products that it takes: one for all matrices that read the same inputs.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Dense:
     bytes: float
     inputs: float
     outputs: float
+    kernels: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,7 @@ def _fused(
         inputs[matrix.columns] = matrix.columns * (share if split else 1)
         outputs += matrix.rows * matrix.count * (1 if split else share)
         form = pieces[0].format
-    return Dense(name, form, elements, stored, sum(inputs.values()), outputs)
+    return Dense(name, form, elements, stored, sum(inputs.values()), outputs, len(inputs))
 
 
 def _routed_parts(layer: Layer, number: int, storage: Storage, shards: Shards) -> Iterator[Routed]:

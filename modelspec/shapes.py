@@ -86,3 +86,6 @@ class ExpertsShape:
     n: float
     k: float
     expert_bytes: float
+
+
+Shape = GemmShape | DecodeShape | PrefillShape | ExpertsShape

@@ -16,7 +16,8 @@ from roofcast.reports.numbers import GIB, NOTHING, context_name, count, figures,
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from roofcast.calculators.estimate import EstimateResult, Phase, TermRow
+    from roofcast.calculators.estimate import EstimateResult
+    from roofcast.calculators.estimate_rows import Phase, TermRow
 
 GB: Final = 1e9
 MB: Final = 1e6
@@ -26,6 +27,17 @@ OFFERED: Final = {
     "visible": "visible to programs",
     "driver": "as the driver reports it",
     "nominal": "as sold; what programs see is not known",
+}
+EXPECTED_MEANS: Final = (
+    "expect is kernels and host without queueing, by constants fitted to measurements; 80 % of measured times should lie in the interval"
+)
+APART: Final = {  # how constants differ from what is asked
+    "architecture": "another card of its architecture",
+    "memory": "a card of its kind of memory or architecture",
+    "hardware": "another kind of card",
+    "alike": "an engine alike",
+    "other": "another engine",
+    "format": "another format",
 }
 HEADING: Final = ("bound\nby", "tokens/s", "FLOP", "weights\nGB", "KV,\nstate\nGB", "FLOP/B")
 
@@ -88,41 +100,52 @@ def _shortage(result: EstimateResult) -> list[str]:
 
 def _times(phase: str, rows: Sequence[Phase]) -> Table:
     """Times and work of a phase, a row a context and batch."""
-    fitted = any(row.expected_seconds is not None for row in rows)
+    fitted = _fitted(rows)
     name = DECIDED.get(phase, "step")
-    header = ("ctx", "batch", f"{name}\nms", *(["expect\nms"] if fitted else []), *HEADING)
-    cells = [
-        (
-            context_name(row.context),
-            count(row.batch),
-            millis(row.bound_seconds),
-            *([millis(row.expected_seconds)] if fitted else []),
-            row.bound_by if row.fits else NO_ROOM,
-            figures(row.tokens_per_second),
-            short(row.flops),
-            figures(row.weight_bytes / GB),
-            figures(row.state_bytes / GB),
-            figures(row.intensity),
-        )
-        for row in rows
-    ]
-    words = 3 + fitted
+    lead = ("ctx", "batch", f"{name}\nbound\nms" if fitted else f"{name}\nms")
+    header = (*lead, *(("expect\nms", "80 %\ninterval") if fitted else ()), *HEADING)
+    words = 3 + 2 * fitted
+    cells = [(context_name(row.context), count(row.batch), *_seconds(row, fitted=fitted), *_work(row)) for row in rows]
     return table(header, cells, title=phase_title(phase), left=(words,), breaks=(words + 2,), keys=2)
 
 
+def _fitted(rows: Sequence[Phase]) -> bool:
+    return any(row.expected_seconds is not None for row in rows)
+
+
+def _seconds(row: Phase, *, fitted: bool) -> tuple[str, ...]:
+    """The bound; expected time and interval; what bounds it; tokens a second at the expected time where there is one."""
+    by = row.bound_by if row.fits else NO_ROOM
+    if not fitted:
+        return millis(row.bound_seconds), by, figures(row.tokens_per_second)
+    low, high = (millis(value) for value in (row.low_seconds, row.high_seconds))
+    wide = NOTHING if row.expected_seconds is None else f"{low}-{high}"
+    return millis(row.bound_seconds), millis(row.expected_seconds), wide, by, figures(row.expected_tokens_per_second)
+
+
+def _work(row: Phase) -> tuple[str, ...]:
+    weights, state = figures(row.weight_bytes / GB), figures(row.state_bytes / GB)
+    return short(row.flops), weights, state, figures(row.intensity)
+
+
 def _terms(row: Phase) -> Table:
-    """The terms of one row, the same operation in all layers as one."""
-    linked = any(term.family == COLLECTIVE for term in row.terms)
+    """The terms of one row, the same operation in all layers as one, and the host's time below them."""
+    linked, fitted = any(term.family == COLLECTIVE for term in row.terms), row.expected_seconds is not None
     header = ["term", "FLOP", "weights\nMB", "KV,\nstate\nMB", *(["sent\nMB"] if linked else [])]
-    header += ["FLOP/B", "format", "bound", "by", "share"]
+    header += ["FLOP/B", "format", "bound", "by", *(["expect"] if fitted else []), "share"]
     words = 5 + linked
     title = f"terms of {step_name(row.phase, row.batch, row.context)}"
-    cells = [_term(term, linked=linked) for term in row.terms]
+    cells = [_term(term, row, linked=linked) for term in row.terms]
+    if row.host_seconds:
+        blank = (NOTHING,) * (words + 2)
+        share = show_percent(row.host_seconds / (row.expected_seconds or 1), 1)
+        cells.append(("host", *blank, show_si(row.host_seconds, "s", 3), share))
     return table(header, cells, title=title, left=(0, words, words + 2), breaks=(words,))
 
 
-def _term(term: TermRow, *, linked: bool) -> tuple[str, ...]:
-    sent = term.family == COLLECTIVE
+def _term(term: TermRow, row: Phase, *, linked: bool) -> tuple[str, ...]:
+    sent, expected = term.family == COLLECTIVE, term.expected_seconds
+    share = term.share if expected is None else expected / (row.kernel_seconds or 1)
     return (
         term.term,
         NOTHING if sent else short(term.flops),
@@ -133,8 +156,29 @@ def _term(term: TermRow, *, linked: bool) -> tuple[str, ...]:
         term.format or NOTHING,
         NOTHING if term.bound_seconds is None else show_si(term.bound_seconds, "s", 3),
         term.bound_by,
-        show_percent(term.share, 1),
+        *([] if expected is None else [show_si(expected, "s", 3)]),
+        show_percent(share, 1),
     )
+
+
+def _efficiencies(result: EstimateResult) -> list[str]:
+    """Which constants the expected times are made with, and how well they are known."""
+    files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for one in result.efficiency:
+        families = files.setdefault((one.fitted_on, tuple(one.distance)), [])
+        families += [] if one.family in families else [one.family]
+    said = [
+        f"{', '.join(families)} from {name}{f' ({words})' if (words := _apart(ways)) else ''}"
+        for (name, ways), families in files.items()
+    ]
+    return [
+        f"{EXPECTED_MEANS}; shares of terms are of kernels",
+        f"constants: {'; '.join(said)}; --format json lists them, --efficiency bound leaves them out",
+    ]
+
+
+def _apart(ways: tuple[str, ...]) -> str:
+    return ", ".join(APART[way] for way in ways)
 
 
 def _pieces(result: EstimateResult) -> str | None:
@@ -158,11 +202,11 @@ def _mixed(result: EstimateResult, inputs: Mapping[str, Any]) -> str | None:
 
 
 def _notes(result: EstimateResult, inputs: Mapping[str, Any]) -> Remarks:
-    fitted = any(row.expected_seconds is not None for row in result.phases)
+    fitted = _fitted(result.phases)
     several = result.layout.gpus > 1
     return remarks(
         notes=(
-            None if fitted else BOUNDS_ONLY,
+            *(_efficiencies(result) if fitted else [BOUNDS_ONLY]),
             (
                 f"FLOP, GB and MB are of all steps of a row{', on one GPU' if several else ''}: weights and KV cache or state, each "
                 "moved once a step; FLOP/B divides the first by them"

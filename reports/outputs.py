@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.validate import ValidateResult
 from roofcast.reports.data import render_csv, render_json
 from roofcast.reports.markdown import render_markdown
 from roofcast.reports.text import render_text
@@ -37,8 +38,8 @@ ENDINGS: Final[dict[str, str]] = {
 CHARTS: Final[dict[str, str]] = {".png": "png", ".svg": "svg"}
 
 
-def render_chart(result: RooflineResult, ending: str) -> bytes:
-    """The roofline as an image file with that ending, one of `CHARTS`; matplotlib loads here and no earlier.
+def render_chart(result: RooflineResult | ValidateResult, ending: str) -> bytes:
+    """The roofline, or measured points beside what is expected, as an image file with that ending, one of `CHARTS`; matplotlib loads here and no earlier.
 
     Raises:
         KeyError: another ending.
@@ -49,6 +50,10 @@ def render_chart(result: RooflineResult, ending: str) -> bytes:
             from roofcast.reports import plot  # noqa: PLC0415 - half a second that only charts take
         except (OSError, ValueError) as error:
             raise UsageError(f"the chart cannot be drawn, matplotlib does not start here: {error}") from error
+        if isinstance(result, ValidateResult):
+            from roofcast.reports import plot_points  # noqa: PLC0415 - likewise
+
+            return plot_points.render_points(result, CHARTS[ending])
         return plot.render_chart(result, CHARTS[ending])
 
 

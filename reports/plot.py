@@ -87,14 +87,22 @@ DARK: Final = Theme(
 def render_chart(result: RooflineResult, ending: str) -> bytes:
     """The roofline as a file, `png` or `svg`; the same input gives the same bytes of SVG."""
     out = io.BytesIO()
-    metadata = {"png": {"Software": "roofcast"}, "svg": {"Date": None, "Creator": "roofcast"}}[ending]
-    with _own_style():
-        roofline_chart(result).savefig(out, format=ending, dpi=DPI, metadata=metadata)
+    with own_style():
+        roofline_chart(result).savefig(out, format=ending, dpi=DPI, metadata=saved_as(ending))
     return out.getvalue()
 
 
+def saved_as(ending: str) -> dict[str, str | None]:
+    """What a file says of its making: no date, so that the same input gives the same bytes."""
+    made: dict[str, dict[str, str | None]] = {
+        "png": {"Software": "roofcast"},
+        "svg": {"Date": None, "Creator": "roofcast"},
+    }
+    return made[ending]
+
+
 @contextmanager
-def _own_style() -> Iterator[None]:
+def own_style() -> Iterator[None]:
     """Matplotlib's defaults and ours, whatever the user's own settings are."""
     ours = mpl.rc_context(
         {"font.family": FONT, "svg.fonttype": "none", "svg.hashsalt": "roofcast", "axes.unicode_minus": False}
@@ -108,7 +116,7 @@ def roofline_chart(result: RooflineResult, *, dark: bool = False) -> Figure:
     theme = DARK if dark else LIGHT
     marks = [Mark(row, height_of(result, row)) for row in result.rows if row.intensity > 0]
     plane = plane_of(result, marks)
-    with _own_style():
+    with own_style():
         figure = Figure((WIDTH, HEIGHT), dpi=DPI, facecolor=theme.ground)
         axes = _axes(figure, plane, theme)
         few = len(marks) <= CROWD

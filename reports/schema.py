@@ -14,6 +14,7 @@ from roofcast.calculators.kv import KvResult
 from roofcast.calculators.levers import LeversResult
 from roofcast.calculators.roofline_table import RooflineResult
 from roofcast.calculators.speculate import SpeculateResult
+from roofcast.calculators.validate import ValidateResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "levers": LeversResult,
     "speculate": SpeculateResult,
     "attention": AttentionResult,
+    "validate": ValidateResult,
 }
 
 

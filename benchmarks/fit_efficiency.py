@@ -1,0 +1,136 @@
+"""Fits every constant of expected times anew, from a folder of measurements, and writes the efficiency files.
+
+Run with an interpreter that has roofcast and its `dev` extra: `.venv/bin/python benchmarks/fit_efficiency.py --data FOLDER`.
+
+FOLDER holds `ops/` (operator latencies, a CSV a device and family), `h200/` (whole steps of vLLM), `speed.json` (published
+single-stream speeds) and `serving.csv` (published servers). Every family is fitted on all rows that its rules keep; what
+is printed beside it is scored on rows kept out: a fit of each half, by shape, scored on the other. Nothing is random, so
+the same data give the same files. `--check` compares with the files that are there and exits 1 where a constant differs.
+
+No constant of `hwdb/efficiency/` is written by hand: all come from here. CI has no data and runs the arithmetic alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import defaultdict
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fit_attention
+import fit_experts
+import fit_gemm
+import fit_kinship
+import fit_links
+import fit_single
+import fit_steps
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fitted import Fitted
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "hwdb" / "efficiency"
+BY = "benchmarks/fit_efficiency.py"
+KERNELS = (fit_gemm, fit_attention, fit_experts, fit_links, fit_single)
+SOURCES = {
+    "ops": "operator latencies of aiconfigurator-core 0.12.0 (Apache-2.0), https://github.com/ai-dynamo/aiconfigurator",
+    "h200": "steps of vLLM 0.24 on one H200, random weights, measured by roofcast's authors",
+    "speed": "published speeds, each with its link in calculators/published.json",
+    "serving": "published serving points of aiconfigurator's accuracy set (Apache-2.0), from InferenceX runs",
+}
+FIGURES = 4  # of a constant
+
+
+def main() -> None:
+    """Fits, prints and writes; or compares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder that the files are written to")
+    parser.add_argument("--date", default=date.today().isoformat(), help="that the files state")  # noqa: DTZ011
+    parser.add_argument("--check", action="store_true", help="compare with the files that are there; write nothing")
+    asked = parser.parse_args()
+    if not (asked.data / "ops").is_dir():
+        parser.error(f"--data {asked.data}: no folder with ops/, h200/, speed.json and serving.csv")
+    found = [one for module in KERNELS for one in module.fit(asked.data)]
+    show(found)
+    write(found, asked.data, asked.out, asked.date)
+    steps = fit_steps.fit(asked.data, asked.out)
+    show(steps)
+    different = write([*found, *steps], asked.data, asked.out, asked.date)
+    (asked.out / "kinship.json").write_text(json.dumps(fit_kinship.fit(asked.data), indent=1) + "\n")
+    print(f"{len(different)} files differ: {', '.join(different) or 'none'}")
+    sys.exit(bool(different) and asked.check)
+
+
+def show(found: Iterable[Fitted]) -> None:
+    """A line a fit."""
+    print(f"{'accelerator':18} {'engine':12} {'family':12} {'format':14} {'rows':>6} {'in':>6} {'out':>6} {'p90':>6} spread")
+    for one in found:
+        print(
+            f"{one.accelerator:18} {one.engine:12} {one.family:12} {one.format:14} {one.rows:6d} {one.median_in:6.1%} "
+            f"{one.median_out:6.1%} {one.p90_out:6.1%} {one.spread:.3f}  "
+            + " ".join(f"{name}={value:.4g}" for name, value in one.constants.items())
+        )
+
+
+def write(found: Sequence[Fitted], data: Path, out: Path, day: str) -> list[str]:
+    """Writes a file for each accelerator and engine; names of those that were not as they now are."""
+    out.mkdir(exist_ok=True)
+    groups: defaultdict[tuple[str, str], list[Fitted]] = defaultdict(list)
+    for one in found:
+        groups[one.accelerator, one.engine].append(one)
+    different = []
+    for (accelerator, engine), fits in sorted(groups.items()):
+        path = out / f"{accelerator}.{engine}.yaml"
+        document = _document(accelerator, engine, fits, data, day)
+        text = yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
+        if not path.exists() or _undated(path.read_text()) != _undated(text):
+            different.append(path.name)
+            path.write_text(text)
+    return different
+
+
+def _undated(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.strip().startswith("fitted:")]
+
+
+def _document(accelerator: str, engine: str, fits: Sequence[Fitted], data: Path, day: str) -> dict[str, Any]:
+    files = sorted({name for one in fits for name in one.source})
+    kinds = dict.fromkeys(name.split("/", maxsplit=1)[0].split(".", maxsplit=1)[0] for name in files)
+    return {
+        "schema": "roofcast.efficiency/1",
+        "accelerator": accelerator,
+        "engine": engine,
+        "fits": [_fit(one) for one in fits],
+        "provenance": {
+            "fitted": day,
+            "by": BY,
+            "source": "; ".join(SOURCES[kind] for kind in kinds),
+            "data": [{"file": name, "sha256": hashlib.sha256((data / name).read_bytes()).hexdigest()} for name in files],
+        },
+    }
+
+
+def _fit(one: Fitted) -> dict[str, Any]:
+    return {
+        "family": one.family,
+        "format": one.format,
+        "constants": {name: float(f"{value:.{FIGURES}g}") for name, value in one.constants.items()},
+        "spread": round(one.spread, 4),
+        "rows": one.rows,
+        "median_error": round(one.median_out, 4),
+        "p90_error": round(one.p90_out, 4),
+        "excluded": dict(one.excluded),
+        "data": list(one.source),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""What a machine is expected to take: fitted constants of every family, chosen once for a deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from math import hypot
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
+from roofcast.calculators.expected.limits import Limits
+from roofcast.calculators.expected.stream import stream_seconds
+from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship, read_efficiency
+from roofcast.modelspec.schemes import Blocks
+from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from roofcast.calculators.expected.host import HostConstants
+    from roofcast.calculators.parallel import Fabric
+    from roofcast.calculators.roofline import Roofs, Term
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.hwdb.efficiency import Efficiency, Fit
+    from roofcast.hwdb.efficiency_files import Candidate
+    from roofcast.modelspec.model import Model
+    from roofcast.modelspec.op import Exchange
+    from roofcast.modelspec.requested import Requested
+    from roofcast.modelspec.shapes import Shape
+
+MATRICES: Final = frozenset((GEMM, MOE))
+LEAST_CALLS: Final = 1e-9
+ANY: Final = "any"
+NONE: Final = "none"
+LIKE: Final = "vllm"  # the engine whose constants count where none is asked
+SMS: Final = 108.0  # multiprocessors of a device whose data sheet has no such thing
+# format -> those whose constants stand in for it, the nearest first
+STAND_INS: Final[Mapping[str, tuple[str, ...]]] = {
+    "fp16": ("bf16", "ggml"),
+    "bf16": ("fp16", "ggml"),
+    "fp8": ("int8", "bf16", "fp16"),
+    "int8": ("fp8", "bf16", "fp16"),
+    "fp4": ("fp8", "bf16", "fp16"),
+    "int4": ("bf16", "fp16"),
+    "fp8_block": ("fp8", "bf16"),
+    "ggml": ("fp16", "bf16"),
+    "fp32": ("bf16", "fp16"),
+    "tf32": ("bf16", "fp16"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Constants that count for a family and a format.
+
+    Args:
+        family, format: of the operations.
+        constants: as the family's formula takes them.
+        spread: standard deviation of ln(measured / expected), widened where they are another's. [-]
+        file: whose they are.
+        fit: with its provenance.
+        ways: how the file differs from what is asked: `architecture`, `alike`, `format` ...; empty where it is its own.
+    """
+
+    family: str
+    format: str
+    constants: Any
+    spread: float
+    file: str
+    fit: Fit
+    ways: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Expectation:
+    """The expected time of every operation on one accelerator under one engine.
+
+    Args:
+        accelerator, engine: for which.
+        roofs: of the accelerator under the engine.
+        files: with their distance, the nearest first.
+        own: a file of the user's that counts before them.
+        kernels: format -> kind of kernels that multiply in it here, as FP8 with scales of blocks.
+    """
+
+    accelerator: Accelerator
+    engine: str
+    roofs: Roofs
+    files: tuple[Candidate, ...]
+    own: Efficiency | None = None
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    choices: dict[tuple[str, str], Choice] = field(default_factory=dict)
+    _limits: dict[str, Limits] = field(default_factory=dict)
+    _known: dict[tuple[str, str, Shape], float] = field(default_factory=dict)
+
+    def seconds(self, op: Op) -> float:
+        """Expected time of an operation on one device, all its calls: calls x the family's formula. [s]"""
+        constants = self.choice(op.family, op.format).constants
+        limits, family, shape = self.limits(op.format), FAMILIES[op.family], op.shape
+        if shape is None or family.formula is None:
+            calls = max(op.calls, LEAST_CALLS)
+            size = (op.bytes + op.activation_bytes) / calls
+            return calls * stream_seconds(op.flops / calls, size, limits, constants)
+        if not family.repeats:
+            return op.calls * family.formula(shape, limits, constants)
+        key = op.family, op.format, shape
+        one = self._known.get(key)
+        if one is None:
+            one = self._known[key] = family.formula(shape, limits, constants)
+        return op.calls * one
+
+    def exchanged(self, exchange: Exchange, fabric: Fabric) -> float:
+        """Expected time of an exchange, all its times. [s]"""
+        formula = FAMILIES[COLLECTIVE].formula
+        if formula is None:
+            return 0.0
+        return formula(exchange, fabric, self.choice(COLLECTIVE, exchange.pattern).constants)
+
+    def host(self, phase: str, layers: float, sequences: float) -> float:
+        """Time of the host in one step that no kernel hides. [s]"""
+        constants: HostConstants = self.choice(HOST, phase).constants
+        return constants.seconds(layers, sequences)
+
+    def limits(self, number_format: str) -> Limits:
+        """The roofs of a format."""
+        found = self._limits.get(number_format)
+        if found is None:
+            sms = float(self.accelerator.sm_count or SMS)
+            found = Limits(self.roofs.peaks[number_format], self.roofs.bandwidth, sms)
+            self._limits[number_format] = found
+        return found
+
+    def choice(self, family: str, number_format: str) -> Choice:
+        """The constants of a family and format: of the nearest file that has them.
+
+        Raises:
+            EfficiencyFileError: constants that the family's formula does not know.
+        """
+        key = family, self.kernels.get(number_format, number_format) if family in MATRICES else number_format
+        found = self.choices.get(key)
+        if found is None:
+            found = self.choices[key] = _choose(self._efficiencies(), *key)
+        return found
+
+    def spread(self, terms: Iterable[Term], host: float, phase: str) -> float:
+        """Standard deviation of ln(measured / expected) of a step: families apart, each wholly of one mind. [-]
+
+        sigma^2 = parts^2 sum over families of (share of the time x spread)^2 + (that of whole steps)^2.
+        """
+        sums: dict[tuple[str, str], float] = {(HOST, phase): host}
+        for term in terms:
+            op = term.op
+            key = op.family, op.format if isinstance(op, Op) else op.pattern
+            sums[key] = sums.get(key, 0.0) + term.expected
+        total = sum(sums.values())
+        parts = (seconds / total * self.choice(*key).spread for key, seconds in sums.items() if seconds)
+        step = self.choice(STEP, phase)
+        return hypot(step.constants.parts * hypot(*parts), step.spread)
+
+    @property
+    def used(self) -> list[Choice]:
+        """The choices made so far."""
+        return list(self.choices.values())
+
+    def _efficiencies(self) -> Iterator[tuple[Candidate | None, Efficiency]]:
+        if self.own is not None:
+            yield None, self.own
+        yield from ((one, read_efficiency(one.path)) for one in self.files)
+
+
+def _choose(files: Iterable[tuple[Candidate | None, Efficiency]], family: str, number_format: str) -> Choice:
+    """The nearest file's constants of that format, else of one that stands in for it."""
+    for candidate, efficiency in files:
+        by_format = {fit.format: fit for fit in efficiency.fits if fit.family == family}
+        for name in (number_format, ANY, *STAND_INS.get(number_format, ())):
+            if name in by_format:
+                return _chosen(candidate, efficiency, by_format[name], number_format)
+        if by_format and family not in {COLLECTIVE}:
+            return _chosen(candidate, efficiency, next(iter(by_format.values())), number_format)
+    raise EfficiencyFileError(f"no efficiency file has constants of {family}")
+
+
+def _chosen(candidate: Candidate | None, efficiency: Efficiency, fit: Fit, number_format: str) -> Choice:
+    ways = () if candidate is None else tuple(_ways(candidate))
+    if fit.format not in {number_format, ANY}:
+        ways = (*ways, "format")
+    made = FAMILIES[fit.family].constants
+    known = {one.name for one in fields(made)}
+    unknown = next((name for name in fit.constants if name not in known), None)
+    name = f"{efficiency.accelerator}.{efficiency.engine}"
+    if unknown:
+        raise EfficiencyFileError(
+            f"{name}: {fit.family} has no constant {unknown!r}; known: {', '.join(sorted(known))}"
+        )
+    wider = kinship()
+    spread = hypot(fit.spread, *(wider[way] for way in ways))
+    return Choice(fit.family, number_format, made(**fit.constants), spread, name, fit, ways)
+
+
+def _ways(candidate: Candidate) -> Iterator[str]:
+    if candidate.hardware != "own":
+        yield candidate.hardware
+    if candidate.software != "same":
+        yield candidate.software
+
+
+def kernels_of(model: Model, requested: Requested | None) -> Mapping[str, str]:
+    """Formats whose kernels differ by how weights are scaled: FP8 with a scale for each block of both sides.
+
+    Only a checkpoint's own storing tells; a format that is asked has a scale a tensor.
+    """
+    packing = model.implied.packing if model.implied is not None and requested is None else None
+    if packing is None:
+        return {}
+    schemes = [packing.default, *(rule.scheme for rule in packing.rules)]
+    blocks = (one.block for one in schemes if isinstance(one, Blocks) and one.compute == "fp8")
+    return {"fp8": "fp8_block"} if any(min(block) > 1 for block in blocks) else {}
+
+
+def expectation_of(accelerator: Accelerator, engine: str, roofs: Roofs, file: Path | None = None) -> Expectation:
+    """The constants that count on an accelerator under an engine, every file in the order of its distance.
+
+    Args:
+        accelerator, engine: for which; no engine is as vLLM.
+        roofs: of both.
+        file: of the user's, which counts before all others.
+
+    Raises:
+        AcceleratorFileError: a file that cannot be read.
+    """
+    asked = LIKE if engine == NONE else engine
+    own = None if file is None else read_efficiency(file)
+    return Expectation(accelerator, asked, roofs, candidates(accelerator, asked), own)

@@ -1,0 +1,134 @@
+"""What a deployment is expected to show of each quantity that is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.errors import UnansweredError
+from roofcast.calculators.phases import Asked, answer_point
+from roofcast.modelspec.step import DECODE, PREFILL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.measurement import Measurement
+    from roofcast.calculators.phases import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Bound and expectation of one quantity, in its unit; None where there is none.
+
+    Args:
+        bound: the least time, or the highest rate.
+        expected, low, high: with the 80 % interval.
+        rate: whether more is better.
+    """
+
+    bound: float | None
+    expected: float | None
+    low: float | None
+    high: float | None
+    rate: bool = False
+
+
+def decode_seconds(ready: Ready, point: Measurement) -> Predicted:
+    """One decode step of the batch at its mean context. [s]"""
+    return _of(_decode(ready, point))
+
+
+def prefill_seconds(ready: Ready, point: Measurement) -> Predicted:
+    """A batch of prompts, less what of them is cached. [s]"""
+    return _of(_prefill(ready, point, point.batch or 1))
+
+
+def batch_seconds(ready: Ready, point: Measurement) -> Predicted:
+    """Requests sent together: their prefill, and output - 1 steps at the mean context. [s]"""
+    first, rest = _of(_prefill(ready, point, point.batch or 1)), _of(_decode(ready, point))
+    return _sum((first, 1.0), (rest, (point.output or 1) - 1))
+
+
+def tpot_seconds(ready: Ready, point: Measurement) -> Predicted:
+    """Time per output token of a server in closed loop: t = decode + B prefill / output. [s]
+
+    While a request decodes its `output` tokens, each of the B others is followed by a new one once, whose prompt is
+    prefilled in between: batch prefills in `output` steps. Alone there are none. The bound is that of decode, since all
+    prompts may have come before.
+    """
+    decode, batch = _of(_decode(ready, point)), point.batch or 1
+    if batch == 1:
+        return decode
+    between = _sum((decode, 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
+    return Predicted(decode.bound, between.expected, between.low, between.high)
+
+
+def ttft_seconds(ready: Ready, point: Measurement) -> Predicted:
+    """Time to the first token of a request that waits for no other: its prefill. [s]
+
+    Raises:
+        UnansweredError: others are there too; how long a prompt waits for them is a matter of the simulator.
+    """
+    if (point.batch or 1) > 1:
+        raise UnansweredError("time to first token under load: how long prompts wait is not estimated, but simulated")
+    return _of(_prefill(ready, point, 1))
+
+
+def output_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
+    """Output tokens a second of a server in closed loop: B / (decode + B prefill / output). [token/s]
+
+    Raises:
+        UnansweredError: how many requests there are at once is not stated.
+    """
+    if point.batch is None:
+        raise UnansweredError("a rate at no stated concurrency: the load decides it, which is simulated")
+    batch = point.batch
+    spent = _sum((_of(_decode(ready, point)), 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
+    if spent.expected is None or spent.bound is None or spent.low is None or spent.high is None:
+        return Predicted(None, None, None, None, rate=True)
+    return Predicted(
+        batch / spent.bound, batch / spent.expected, batch / spent.high, batch / spent.low, rate=True
+    )
+
+
+def total_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
+    """The same, the tokens of the prompts counted too: x (prompt + output) / output. [token/s]"""
+    made, factor = output_tokens_per_second(ready, point), 1 + (point.prompt or 0) / (point.output or 1)
+    values = (value and value * factor for value in (made.bound, made.expected, made.low, made.high))
+    return Predicted(*values, rate=True)
+
+
+#: quantity -> what predicts it
+PREDICTORS: Final[Mapping[str, Callable[[Ready, Measurement], Predicted]]] = {
+    "decode_seconds": decode_seconds,
+    "prefill_seconds": prefill_seconds,
+    "batch_seconds": batch_seconds,
+    "tpot_seconds": tpot_seconds,
+    "ttft_seconds": ttft_seconds,
+    "output_tokens_per_second": output_tokens_per_second,
+    "total_tokens_per_second": total_tokens_per_second,
+}
+
+
+def _decode(ready: Ready, point: Measurement) -> Point:
+    return answer_point(ready, Asked(DECODE, point.batch or 1, max(1, round(point.mean_context or 1))))
+
+
+def _prefill(ready: Ready, point: Measurement, batch: int) -> Point:
+    prompt = max(1, round(point.prompt or 1))
+    return answer_point(ready, Asked(PREFILL, batch, prompt, cached=(point.cached or 0.0) / prompt))
+
+
+def _of(point: Point) -> Predicted:
+    low, high = point.interval or (None, None)
+    return Predicted(point.bound, point.expected, low, high)
+
+
+def _sum(*parts: tuple[Predicted, float]) -> Predicted:
+    """Times added, each so many times over; their ends too, since one cause moves them."""
+    made = []
+    for name in ("bound", "expected", "low", "high"):
+        values = [(getattr(part, name), times) for part, times in parts]
+        made.append(None if any(value is None for value, _ in values) else sum(v * times for v, times in values))
+    return Predicted(*made)

@@ -1,0 +1,177 @@
+"""Efficiency files: where they are, how one is read, and which of them stands nearest to a machine and an engine."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from roofcast.hwdb.files import (
+    AcceleratorFileError,
+    accelerator_files,
+    home_folder,
+    read_accelerator,
+    read_text,
+    read_yaml,
+    validation_problems,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.hwdb.efficiency import Efficiency
+
+BUILT_IN: Final = Path(__file__).with_name("efficiency")
+KINSHIP: Final = "kinship.json"
+FIELDS: Final = "schema, accelerator, engine, fits, provenance"
+OWN: Final = "roofcast"  # engine of the files that this tool's profiler writes
+# engines that run alike: what one is not measured for is taken from the others of its row first
+ALIKE: Final[tuple[frozenset[str], ...]] = (
+    frozenset(("vllm", "sglang", "tensorrt-llm", "tgi", "lmdeploy")),
+    frozenset(("llama.cpp", "ollama")),
+    frozenset(("gpt-fast", "exllamav2", "mlc")),
+    frozenset(("transformers",)),
+)
+SAME: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another
+# how far a file's machine and engine are from those asked, nearest first
+DISTANCES: Final = ("own", "architecture", "memory", "hardware")
+ENGINES: Final = ("same", "alike", "other")
+
+
+class EfficiencyFileError(AcceleratorFileError):
+    """A file that does not hold efficiencies; the message names it and every bad field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file and how near it is.
+
+    Args:
+        path: of the file.
+        accelerator, engine: that it was fitted on, as its name says.
+        hardware: own, architecture (of the same kind and memory), memory (of the same memory or architecture) or hardware.
+        software: same, alike or other.
+    """
+
+    path: Path
+    accelerator: str
+    engine: str
+    hardware: str
+    software: str
+
+
+def user_folder() -> Path:
+    """Give the folder whose files override the built-in efficiencies by name."""
+    return home_folder() / "efficiency"
+
+
+def efficiency_files() -> dict[str, Path]:
+    """Map `<id>.<engine>` to its file; the user's files come last and win.
+
+    Raises:
+        AcceleratorFileError: the user's folder is there and cannot be listed.
+    """
+    files = {path.stem: path for path in sorted(BUILT_IN.glob("*.yaml"))}
+    folder = user_folder()
+    try:
+        own = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
+    except OSError as error:
+        raise EfficiencyFileError(f"{folder}: cannot be read ({error.strerror}); it must be a folder") from error
+    return files | {path.stem.lower(): path for path in own}
+
+
+@cache
+def read_efficiency(path: Path) -> Efficiency:
+    """Read one file of fitted constants.
+
+    Raises:
+        EfficiencyFileError: not YAML, or fields missing, unknown or malformed; all are named.
+    """
+    from pydantic import ValidationError
+
+    from roofcast.hwdb.efficiency import Efficiency
+
+    text = read_text(path, named=False)
+    fields = read_yaml(path, text, FIELDS, own=path.parent == BUILT_IN)
+    try:
+        return Efficiency.model_validate(fields)
+    except ValidationError as error:
+        raise EfficiencyFileError(f"{path}: {validation_problems(error, Efficiency)}") from error
+
+
+@cache
+def kinship() -> Mapping[str, float]:
+    """What a spread grows by, squared and summed, for each way in which constants are another machine's or engine's. [-]"""
+    table: dict[str, float] = json.loads((BUILT_IN / KINSHIP).read_text(encoding="utf-8"))["spread"]
+    return table
+
+
+def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:
+    """Every file, the nearest first: an engine's own before those alike, then by hardware, then by bandwidth.
+
+    Raises:
+        AcceleratorFileError: the user's folder cannot be listed.
+
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> first = candidates(find_accelerator("h100-pcie").accelerator, "vllm")[0]
+    >>> first.accelerator, first.hardware, first.software
+    ('h100-sxm', 'architecture', 'same')
+    """
+    made = []
+    for name, path in efficiency_files().items():
+        identity, _, runs = name.partition(".") if "." not in accelerator.id else _split(name, accelerator.id)
+        other = _known(identity)
+        if other is not None:
+            hardware, apart = _hardware(accelerator, other)
+            made.append((Candidate(path, identity, runs, hardware, _software(engine, runs)), apart))
+    made.sort(key=lambda pair: (_rank(pair[0]), pair[1], pair[0].path.name))
+    return tuple(one for one, _ in made)
+
+
+def _rank(one: Candidate) -> tuple[int, int]:
+    return ENGINES.index(one.software), DISTANCES.index(one.hardware)
+
+
+def _split(name: str, identity: str) -> tuple[str, str, str]:
+    """The id and the engine of a file's name, whose ids may have points themselves."""
+    return (identity, ".", name[len(identity) + 1 :]) if name.startswith(f"{identity}.") else name.partition(".")
+
+
+@cache
+def _known(identity: str) -> Accelerator | None:
+    """The accelerator that a file is of; None where it is not there any more."""
+    path = accelerator_files().get(identity)
+    return None if path is None else read_accelerator(path)
+
+
+def _software(asked: str, runs: str) -> str:
+    asked = SAME.get(asked, asked)
+    if runs in {asked, OWN}:
+        return "same"
+    return "alike" if any({asked, runs} <= row for row in ALIKE) else "other"
+
+
+def _hardware(asked: Accelerator, other: Accelerator) -> tuple[str, float]:
+    """How near a machine is, and how far apart the bandwidths are: |ln ratio|."""
+    apart = abs(math.log(asked.bandwidth / other.bandwidth))
+    if asked.id == other.id:
+        return "own", 0.0
+    alike = asked.architecture == other.architecture and asked.architecture is not None
+    memory = memory_kind(asked) == memory_kind(other)
+    return ("architecture" if alike and memory else "memory" if alike or memory else "hardware"), apart
+
+
+def memory_kind(accelerator: Accelerator) -> str:
+    """Kind of memory: hbm, gddr, lpddr, ddr; empty where it is not known.
+
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> memory_kind(find_accelerator("rtx-4090").accelerator)
+    'gddr'
+    """
+    found = re.match("[a-z]+", (accelerator.memory_type or "").lower())
+    return found[0] if found else ""
