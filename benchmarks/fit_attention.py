@@ -20,7 +20,7 @@ from collections import defaultdict
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fitted import Fitted
 from scipy.optimize import least_squares
@@ -39,14 +39,15 @@ from roofcast.modelspec.shapes import DecodeShape, PrefillShape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    Constants = DecodeConstants | PrefillConstants
-    Shape = DecodeShape | PrefillShape
+    Constants: TypeAlias = DecodeConstants | PrefillConstants
+    Shape: TypeAlias = DecodeShape | PrefillShape
+    Outside: TypeAlias = list[tuple["Row", float]]
 
 TABLES: Final = {"a100_sxm": "a100-80gb-sxm", "h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm"}
 ENGINES: Final = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 FORMATS: Final = {"bfloat16": "bf16", "fp8": "fp8"}
 SIZES: Final = {"bf16": 2.0, "fp8": 1.0}
-KINDS: Final = {
+KINDS: Final[dict[str, tuple[Any, Any]]] = {
     ATTN_DECODE: (DecodeConstants, decode_seconds),
     ATTN_PREFILL: (PrefillConstants, prefill_seconds),
 }
@@ -59,9 +60,7 @@ START: Final = {
 }  # fmt: skip
 MOST: Final = {"ec": 1.0, "em": 1.0, "unfilled": 1.0}
 SOFT: Final = 0.1  # of ln(expected / measured): beyond it a row pulls with its size, no longer its square
-ANCHOR: Final = (
-    0.3  # pull to the first value, as of a row 30 % off where a constant is twice it: holds what no row tells
-)
+ANCHOR: Final = 0.3  # pull to the first value, as of a row 30 % off where a constant is twice it: holds what no row tells, as `ec` of decode
 ENOUGH: Final = 2000  # rows of a fit; of more, evenly spaced ones
 NOTHING: Final = 1e-3  # of its start: a constant that the fit drives below it is 0
 USUAL_HEADS: Final = (16, 128)
@@ -99,16 +98,15 @@ class Table:
     source: str
 
 
-# --- what is known of kernels, and not fitted
+# --- what tables show of kernels, and is not fitted
 
 
 def facts(table: Table) -> dict[str, float]:
-    """What a kernel is known to do.
+    """What a kernel seems to do, read off the same tables that are fitted, not out of its source.
 
-    TensorRT-LLM's decode takes XQA, which packs up to 32 query heads of a KV head, else masked multi-head attention, one
-    query head a block; its prefill does not pack. FlashAttention-2 under vLLM splits a cache only where heads are groups.
-    Source: TensorRT-LLM, cpp/tensorrt_llm/kernels/decoderXQARunner.h; flash-attention, csrc/flash_attn/flash_api.cpp. Both
-    show in the tables as steps: of TensorRT-LLM at 1 and above 32 heads, of vLLM on A100 at 1.
+    TensorRT-LLM's decode changes kernel at 1 and above 32 query heads of a KV head: there a block costs what it does for
+    each query head. vLLM's on A100 grows with the context of one sequence, idle multiprocessors or not, where heads are no
+    groups. TensorRT-LLM's prefill of short prompts costs a block for each query head. Tiles are 128 keys by assumption.
     """
     if table.family == ATTN_PREFILL:
         return {"tile": 128.0, "packs": 0.0 if table.engine == "tensorrt-llm" else 1.0}
@@ -130,15 +128,16 @@ def free(table: Table) -> tuple[str, ...]:
 
 
 def impossible(row: Row, limits: Limits) -> bool:
-    """Whether a row is quicker than its roofline: its cache was not all there, or stayed in L2."""
-    return row.seconds < max(row.shape.flops / limits.peak, row.shape.state_bytes / limits.bandwidth)
+    """Whether a row is quicker than its roofline, for whatever reason: pages that sequences share, or a cache in L2."""
+    bound: float = max(row.shape.flops / limits.peak, row.shape.state_bytes / limits.bandwidth)
+    return row.seconds < bound
 
 
 def aliased(rows: Iterable[Row], limits: Limits, l2: float) -> frozenset[Row]:
     """Rows whose cache cannot have come from memory, and that are not `impossible` themselves.
 
-    Where one row of a pair of query and KV heads is impossible with a cache longer than L2, sequences shared pages; then
-    no row of that pair tells of memory once its cache is longer than L2.
+    Where one row of a pair of query and KV heads is impossible with a cache longer than L2, less was read than counted
+    (shared pages are the guess); then no row of that pair tells of memory once its cache is longer than L2.
 
     >>> rows = [Row(DecodeShape(1, 1, 8, 1, 128, size, 1), seconds) for size, seconds in ((9e9, 1), (8e9, 9), (1e3, 9))]
     >>> [row.shape.state_bytes for row in aliased(rows, Limits(1e15, 1e9, 132), 1e6)]
@@ -213,7 +212,8 @@ def constants(rows: Sequence[Row], table: Table) -> Constants:
     best = least_squares(
         misses, [1.0] * len(names), bounds=bounds, loss="soft_l1", f_scale=SOFT, xtol=1e-5, ftol=1e-6
     ).x
-    return made(x if x > NOTHING else 0.0 for x in best)
+    chosen: Constants = made(x if x > NOTHING else 0.0 for x in best)
+    return chosen
 
 
 def logs(rows: Iterable[Row], table: Table, c: Constants) -> list[float]:
@@ -237,10 +237,10 @@ def half(row: Row) -> int:
     return zlib.crc32(f"{row.shape.query_heads:.0f}/{row.shape.kv_heads:.0f}".encode()) & 1
 
 
-def kept_out(table: Table) -> list[tuple[Row, float]]:
+def kept_out(table: Table) -> Outside:
     """Every row, and ln(expected / measured) with the constants of the half that it is not in."""
     halves = [[row for row in table.rows if half(row) == side] for side in (0, 1)]
-    found: list[tuple[Row, float]] = []
+    found: Outside = []
     for side in (0, 1):
         c = constants(halves[1 - side], table)
         found += list(zip(halves[side], logs(halves[side], table, c), strict=True))
@@ -253,7 +253,7 @@ def spread(found: Iterable[float]) -> float:
     return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80) if ordered else math.nan
 
 
-def fitted(table: Table) -> tuple[Fitted, list[tuple[Row, float]]]:
+def fitted(table: Table) -> tuple[Fitted, Outside]:
     """Constants of a table, their score, and the rows kept out with their miss."""
     c = constants(table.rows, table)
     outside = kept_out(table)
@@ -266,7 +266,7 @@ def fitted(table: Table) -> tuple[Fitted, list[tuple[Row, float]]]:
     return one, outside
 
 
-def fit(data: Path, seen: Callable[[Table, Fitted, list[tuple[Row, float]]], None] | None = None) -> list[Fitted]:
+def fit(data: Path, seen: Callable[[Table, Fitted, Outside], None] | None = None) -> list[Fitted]:
     """The constants of every accelerator, engine and format; `seen` gets each table with its score."""
     found = []
     for name in TABLES:
@@ -284,11 +284,12 @@ def fit(data: Path, seen: Callable[[Table, Fitted, list[tuple[Row, float]]], Non
 
 def usual(row: Row) -> bool:
     """Whether models have such heads, and prompts such lengths."""
-    length = row.shape.context if isinstance(row.shape, DecodeShape) else row.shape.new
-    return USUAL_HEADS[0] <= row.shape.query_heads <= USUAL_HEADS[1] and length >= USUAL_LENGTH
+    length: float = row.shape.context if isinstance(row.shape, DecodeShape) else row.shape.new
+    heads: float = row.shape.query_heads
+    return USUAL_HEADS[0] <= heads <= USUAL_HEADS[1] and length >= USUAL_LENGTH
 
 
-def show(one: Fitted, outside: Sequence[tuple[Row, float]]) -> None:
+def show(one: Fitted, outside: Outside) -> None:
     """A table's scores: all rows, the usual ones, and the spread of calls below and above twice t0."""
     real = errors(x for row, x in outside if usual(row))
     edge = 2 * one.constants["t0"]
@@ -324,7 +325,7 @@ def main() -> None:
         parser.error(f"--data {data}: no folder with ops/")
     tables: list[tuple[Table, Fitted]] = []
 
-    def seen(table: Table, one: Fitted, outside: list[tuple[Row, float]]) -> None:
+    def seen(table: Table, one: Fitted, outside: Outside) -> None:
         tables.append((table, one))
         show(one, outside)
 

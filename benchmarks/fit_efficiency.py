@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import sys
 from collections import defaultdict
 from datetime import date
@@ -29,11 +30,12 @@ import fit_links
 import fit_single
 import fit_steps
 import yaml
+from fitted import Fitted
+
+from roofcast.hwdb.efficiency_files import KINSHIP, read_efficiency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from fitted import Fitted
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "hwdb" / "efficiency"
@@ -59,14 +61,26 @@ def main() -> None:
     if not (asked.data / "ops").is_dir():
         parser.error(f"--data {asked.data}: no folder with ops/, h200/, speed.json and serving.csv")
     found = [one for module in KERNELS for one in module.fit(asked.data)]
-    show(found)
-    write(found, asked.data, asked.out, asked.date)
-    steps = fit_steps.fit(asked.data, asked.out)
-    show(steps)
+    (asked.out / KINSHIP).write_text(json.dumps(fit_kinship.fit(asked.data, found), indent=1) + "\n")
+    write([*found, *neutral(found)], asked.data, asked.out, asked.date)  # what is fitted to steps counts with these
+    read_efficiency.cache_clear()
+    steps = fit_steps.fit(asked.data)
+    show([*found, *steps])
     different = write([*found, *steps], asked.data, asked.out, asked.date)
-    (asked.out / "kinship.json").write_text(json.dumps(fit_kinship.fit(asked.data), indent=1) + "\n")
     print(f"{len(different)} files differ: {', '.join(different) or 'none'}")
     sys.exit(bool(different) and asked.check)
+
+
+def neutral(found: Iterable[Fitted]) -> list[Fitted]:
+    """No host and no element-wise work, for accelerators and engines that have kernels and nothing else yet."""
+    pairs = {(one.accelerator, one.engine) for one in found} - {
+        (one.accelerator, one.engine) for one in found if one.family == "step"
+    }
+    return [
+        Fitted(*pair, family, "any", {}, 0, 0.0, 0.0, 0.0, 0.0)
+        for pair in sorted(pairs)
+        for family in ("elementwise", "host", "step")
+    ]
 
 
 def show(found: Iterable[Fitted]) -> None:
@@ -122,7 +136,9 @@ def _fit(one: Fitted) -> dict[str, Any]:
     return {
         "family": one.family,
         "format": one.format,
-        "constants": {name: float(f"{value:.{FIGURES}g}") for name, value in one.constants.items()},
+        "constants": {
+            name: float(f"{value:.{FIGURES}g}") for name, value in one.constants.items() if math.isfinite(value)
+        },
         "spread": round(one.spread, 4),
         "rows": one.rows,
         "median_error": round(one.median_out, 4),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import expm1
+from typing import Final
+
+Z80: Final = 1.2815515594457831  # half of an 80 % interval, in standard deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,19 @@ class Fitted:
     p90_out: float
     excluded: Mapping[str, int] = field(default_factory=dict)
     source: tuple[str, ...] = ()
+
+
+def errors(logs: Iterable[float]) -> list[float]:
+    """|expected / measured - 1| of ln(expected / measured), in order."""
+    return sorted(abs(expm1(x)) for x in logs)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which that share of sorted values lies."""
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def spread(logs: Iterable[float]) -> float:
+    """Standard deviation whose normal has the same 80 % interval: (q90 - q10) / 2.563. Wild rows do not widen it."""
+    ordered = sorted(logs)
+    return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80)

@@ -169,18 +169,19 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     passes = partial(_piped, ready, made, [times for _, times in steps]) if piped else partial(_turns, ready, made[0], parts)
     gained, count = _gained(asked, steps[0][0], shards.dp * parts), sum(times for _, times in steps)
     point = Point(asked, work, passes(BOUND), not reason, reason, gained, count, shards.pp)
-    return point if ready.expectation is None else _expected(ready, point, steps, work.expected * passes(EXPECTED))
+    return point if ready.expectation is None else _expected(ready, replace(point, kernels=work.expected * passes(EXPECTED)), steps, made)
 
 
-def _expected(ready: Ready, point: Point, steps: Sequence[tuple[Step, int]], kernels: float) -> Point:
-    """The same with the expected time: the kernels', and the host's of every step."""
-    constants, phase = ready.expectation, point.asked.phase
+def _expected(ready: Ready, point: Point, steps: Sequence[tuple[Step, int]], made: Sequence[Estimate]) -> Point:
+    """The same with the time of the host in every step, and the spread of the whole."""
+    constants, phase, devices = ready.expectation, point.asked.phase, ready.deployment.shards.devices
     if constants is None:
         return point
-    sequences = ((sum(group.sequences for group in step.groups), times) for step, times in steps)
-    layers = float(len(ready.model.spec.layers))
-    host = sum(times * constants.host(phase, layers, count) for count, times in sequences)
-    return replace(point, kernels=kernels, host=host, spread=constants.spread(point.work.terms, host, phase))
+    host = sum(
+        times * constants.host(phase, devices, sum(group.sequences for group in step.groups), work)
+        for (step, times), work in zip(steps, made, strict=True)
+    )
+    return replace(point, host=host, spread=constants.spread(point.work.terms, host, phase))
 
 
 def _turns(ready: Ready, work: Estimate, parts: int, seconds: Seconds) -> float:

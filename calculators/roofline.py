@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from roofcast.modelspec.step import DECODE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -136,7 +138,7 @@ def memory_seconds(size: float, bandwidth: float) -> float:
     return size / bandwidth
 
 
-def timed(op: Op, roofs: Roofs, expectation: Expectation | None = None) -> Term:
+def timed(op: Op, roofs: Roofs, expectation: Expectation | None = None, phase: str = DECODE) -> Term:
     """The least time of one operation: max(F / peak, D / bandwidth), D its weights and state. [s]
 
     The maximum is taken for each operation and then summed: matrices and attention of one step may stand on opposite
@@ -155,7 +157,7 @@ def timed(op: Op, roofs: Roofs, expectation: Expectation | None = None) -> Term:
     size = op.weight_bytes + op.state_read + op.state_written
     moving = size / roofs.bandwidth
     full = max(arithmetic, (size + op.activation_read + op.activation_written) / roofs.bandwidth)
-    expected = expectation.seconds(op) if expectation is not None else 0.0
+    expected = expectation.seconds(op, phase) if expectation is not None else 0.0
     if moving >= arithmetic:
         return Term(op, moving, MEMORY, full, arithmetic, moving, 0.0, expected)
     return Term(op, arithmetic, COMPUTE, full, arithmetic, moving, 0.0, expected)

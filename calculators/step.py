@@ -119,7 +119,10 @@ def estimate(ready: Ready, step: Step) -> Estimate:
 
     Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
     """
-    terms = [timed(op, ready.roofs, ready.expectation) for op in step_ops(ready.program, step, ready.formats)]
+    phase = step.phase
+    terms = [
+        timed(op, ready.roofs, ready.expectation, phase) for op in step_ops(ready.program, step, ready.formats)
+    ]
     if ready.deployment.shards.devices > 1:
         terms += _exchanged(ready, step)
     return Estimate(tuple(terms))

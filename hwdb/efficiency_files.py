@@ -38,8 +38,10 @@ ALIKE: Final[tuple[frozenset[str], ...]] = (
     frozenset(("transformers",)),
 )
 SAME: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another
+#: names of files that are fitted to all accelerators of a class
+CLASSES: Final = frozenset(("gddr", "hbm", "lpddr", "apple", "amd", "intel"))
 # how far a file's machine and engine are from those asked, nearest first
-DISTANCES: Final = ("own", "architecture", "memory", "hardware")
+DISTANCES: Final = ("own", "class", "architecture", "memory", "hardware")
 ENGINES: Final = ("same", "alike", "other")
 
 
@@ -54,7 +56,8 @@ class Candidate:
     Args:
         path: of the file.
         accelerator, engine: that it was fitted on, as its name says.
-        hardware: own, architecture (of the same kind and memory), memory (of the same memory or architecture) or hardware.
+        hardware: own, class (fitted to all of one class), architecture (and the same kind of memory), memory (of the
+            same kind, or architecture) or hardware.
         software: same, alike or other.
     """
 
@@ -124,11 +127,10 @@ def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:
     """
     made = []
     for name, path in efficiency_files().items():
-        identity, _, runs = name.partition(".") if "." not in accelerator.id else _split(name, accelerator.id)
-        other = _known(identity)
-        if other is not None:
-            hardware, apart = _hardware(accelerator, other)
-            made.append((Candidate(path, identity, runs, hardware, _software(engine, runs)), apart))
+        identity, _, runs = _split(name, accelerator.id)
+        found = hardware(accelerator, identity)
+        if found is not None:
+            made.append((Candidate(path, identity, runs, found[0], _software(engine, runs)), found[1]))
     made.sort(key=lambda pair: (_rank(pair[0]), pair[1], pair[0].path.name))
     return tuple(one for one, _ in made)
 
@@ -156,14 +158,30 @@ def _software(asked: str, runs: str) -> str:
     return "alike" if any({asked, runs} <= row for row in ALIKE) else "other"
 
 
-def _hardware(asked: Accelerator, other: Accelerator) -> tuple[str, float]:
-    """How near a machine is, and how far apart the bandwidths are: |ln ratio|."""
+def hardware(asked: Accelerator, identity: str) -> tuple[str, float] | None:
+    """How near a file's machine is, and how far apart the bandwidths are: |ln ratio|; None of one that is not known."""
+    if identity in CLASSES:
+        return ("class", 0.0) if identity == kind_of(asked) else None
+    other = _known(identity)
+    if other is None:
+        return None
     apart = abs(math.log(asked.bandwidth / other.bandwidth))
     if asked.id == other.id:
         return "own", 0.0
     alike = asked.architecture == other.architecture and asked.architecture is not None
     memory = memory_kind(asked) == memory_kind(other)
     return ("architecture" if alike and memory else "memory" if alike or memory else "hardware"), apart
+
+
+def kind_of(accelerator: Accelerator) -> str:
+    """The class of an accelerator whose members priors are fitted to: NVIDIA's by kind of memory, others by vendor.
+
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> kind_of(find_accelerator("rtx-4090").accelerator), kind_of(find_accelerator("mi300x").accelerator)
+    ('gddr', 'amd')
+    """
+    vendor = str(accelerator.vendor)
+    return memory_kind(accelerator) or vendor if vendor == "nvidia" else vendor
 
 
 def memory_kind(accelerator: Accelerator) -> str:

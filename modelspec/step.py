@@ -64,6 +64,12 @@ class Step:
         return sum(group.tokens for group in self.groups)
 
     @property
+    def phase(self) -> str:
+        """Prefill or decode where all groups are of one, else mixed."""
+        phases = {group.phase for group in self.groups}
+        return phases.pop() if len(phases) == 1 else MIXED
+
+    @property
     def met(self) -> int:
         """Tokens of all replicas, which shared experts see together. [token]"""
         return self.tokens + self.others

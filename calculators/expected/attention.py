@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.shapes import DecodeShape, PrefillShape
 
 
-ROWS: Final = 128  # of Q in a block. Source: FlashAttention-2 and -3, 128 rows of heads up to 128 wide
+ROWS: Final = 128  # of Q in a block. Source: FlashAttention-3, as FLASH_ROWS of flash_decoding.py
 OVERLAP: Final = (
     1.5  # joins the times of data and of blocks: at 1 one follows the other, at infinity they run side by side
 )
@@ -31,10 +31,10 @@ class DecodeConstants:
         ramp: most that the bandwidth's rise with the bytes in flight adds. [s]
         split: what splitting a sequence's cache and joining the parts adds. [s]
         unfilled: share that is lost of the time in which multiprocessors idle for want of a block; 0 where all are filled.
-        widest: query heads of a KV head that share a block; a fact of a kernel, not fitted.
+        widest: query heads of a KV head that share a block; seen in the tables, not fitted.
         alone_t0 ... alone_unfilled: the same where every block is one query head's: where there are no groups, or wider
             ones than `widest`. There are none where `alone_em` is 0.
-        alone_splits: most parts of a sequence there; a fact of a kernel, not fitted.
+        alone_splits: most parts of a sequence there; seen in the tables, not fitted.
     """
 
     t0: float
@@ -76,8 +76,8 @@ class PrefillConstants:
         ec, em: share of the peak and of the bandwidth that is reached.
         block: start and end of a thread block, of which a multiprocessor runs one after the other. [s]
         chain: of a token of the longest sequence: the last blocks read it all, while other multiprocessors idle. [s]
-        tile: keys of a tile; the tile on the diagonal is computed whole. A fact of a kernel, not fitted. [token]
-        packs: 1 where query heads of a KV head share a block, else 0; a fact of a kernel, not fitted.
+        tile: keys of a tile; the tile on the diagonal is computed whole. An assumption, not fitted. [token]
+        packs: 1 where query heads of a KV head share a block, else 0; seen in the tables, not fitted.
     """
 
     t0: float
@@ -101,10 +101,11 @@ def unfilled_share(blocks: float, splits: float) -> float:
     >>> unfilled_share(1.5, 8), unfilled_share(0.4, 8), unfilled_share(0.4, 1)  # 2 / 1.5, 1 / 0.8, 1 / 0.4
     (0.3333, 0.25, 1.5)
     """
+    if blocks > 1.0:
+        return ceil(blocks) / blocks - 1.0
     if blocks <= 0.0:
         return 0.0
-    filled = blocks * max(1, floor(min(splits, 1.0 / blocks)))
-    return ceil(filled) / filled - 1.0
+    return max(0.0, 1.0 / (blocks * max(1, floor(min(splits, 1.0 / blocks)))) - 1.0)
 
 
 def decode_seconds(shape: DecodeShape, limits: Limits, c: DecodeConstants) -> float:
@@ -119,7 +120,7 @@ def decode_seconds(shape: DecodeShape, limits: Limits, c: DecodeConstants) -> fl
         limits: of the device.
         c: of the engine on it.
 
-    Source: form of facts/efficiency.md with terms of Flash-Decoding; constants by benchmarks/fit_attention.py.
+    Source: the roofline with terms of Flash-Decoding; form and constants by benchmarks/fit_attention.py.
 
     >>> from roofcast.calculators.expected.limits import Limits
     >>> from roofcast.modelspec.shapes import DecodeShape
@@ -157,8 +158,8 @@ def prefill_seconds(shape: PrefillShape, limits: Limits, c: PrefillConstants) ->
         limits: of the device.
         c: of the engine on it.
 
-    Source: form of facts/efficiency.md with terms of FlashAttention-2, arXiv:2307.08691, section 3; constants by
-    benchmarks/fit_attention.py.
+    Source: the roofline with terms of FlashAttention-2, arXiv:2307.08691, section 3; form and constants by
+    benchmarks/fit_attention.py. No measured row had tokens before: their part is an assumption.
 
     >>> from roofcast.calculators.expected.limits import Limits
     >>> from roofcast.modelspec.shapes import PrefillShape

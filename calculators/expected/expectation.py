@@ -14,12 +14,13 @@ from roofcast.modelspec.schemes import Blocks
 from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from roofcast.calculators.expected.host import HostConstants
+    from roofcast.calculators.expected.host import HostConstants, StepConstants
     from roofcast.calculators.parallel import Fabric
     from roofcast.calculators.roofline import Roofs, Term
+    from roofcast.calculators.step import Estimate
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.hwdb.efficiency import Efficiency, Fit
     from roofcast.hwdb.efficiency_files import Candidate
@@ -46,6 +47,7 @@ STAND_INS: Final[Mapping[str, tuple[str, ...]]] = {
     "ggml": ("fp16", "bf16"),
     "fp32": ("bf16", "fp16"),
     "tf32": ("bf16", "fp16"),
+    "mixed": ("prefill",),
 }
 
 
@@ -71,6 +73,19 @@ class Choice:
     ways: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How operations of one family and format are timed in a phase; `known`: shapes that came before."""
+
+    formula: Callable[[Any, Any, Any], float] | None
+    limits: Limits
+    constants: Any
+    hidden: float
+    factor: float
+    repeats: bool
+    known: dict[Shape, float] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Expectation:
     """The expected time of every operation on one accelerator under one engine.
@@ -91,23 +106,36 @@ class Expectation:
     kernels: Mapping[str, str] = field(default_factory=dict)
     choices: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _limits: dict[str, Limits] = field(default_factory=dict)
-    _known: dict[tuple[str, str, Shape], float] = field(default_factory=dict)
+    _plans: dict[tuple[str, str, str], _Plan] = field(default_factory=dict)
 
-    def seconds(self, op: Op) -> float:
-        """Expected time of an operation on one device, all its calls: calls x the family's formula. [s]"""
-        constants = self.choice(op.family, op.format).constants
-        limits, family, shape = self.limits(op.format), FAMILIES[op.family], op.shape
-        if shape is None or family.formula is None:
+    def seconds(self, op: Op, phase: str) -> float:
+        """Expected time of an operation on one device in a step of a phase. [s]
+
+        calls x (the family's formula - what a graph hides of t0) x (1 + what clocks give up in a long step).
+        """
+        key = phase, op.family, op.format
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(*key)
+        shape, formula = op.shape, plan.formula
+        if shape is None or formula is None:
             calls = max(op.calls, LEAST_CALLS)
             size = (op.bytes + op.activation_bytes) / calls
-            return calls * stream_seconds(op.flops / calls, size, limits, constants)
-        if not family.repeats:
-            return op.calls * family.formula(shape, limits, constants)
-        key = op.family, op.format, shape
-        one = self._known.get(key)
+            return calls * plan.factor * (stream_seconds(op.flops / calls, size, plan.limits, plan.constants) - plan.hidden)
+        if not plan.repeats:
+            return op.calls * plan.factor * (formula(shape, plan.limits, plan.constants) - plan.hidden)
+        one = plan.known.get(shape)
         if one is None:
-            one = self._known[key] = family.formula(shape, limits, constants)
+            one = plan.known[shape] = plan.factor * (formula(shape, plan.limits, plan.constants) - plan.hidden)
         return op.calls * one
+
+    def _plan(self, phase: str, family: str, number_format: str) -> _Plan:
+        """What is the same for all operations of a family and a format in a phase."""
+        constants, made = self.choice(family, number_format).constants, FAMILIES[family]
+        step: StepConstants = self.choice(STEP, phase).constants
+        hidden = step.hidden(family) * constants.t0
+        factor = 1.0 + step.sustained if made.formula is not None else 1.0
+        return _Plan(made.formula, self.limits(number_format), constants, hidden, factor, made.repeats)
 
     def exchanged(self, exchange: Exchange, fabric: Fabric) -> float:
         """Expected time of an exchange, all its times. [s]"""
@@ -116,10 +144,11 @@ class Expectation:
             return 0.0
         return formula(exchange, fabric, self.choice(COLLECTIVE, exchange.pattern).constants)
 
-    def host(self, phase: str, layers: float, sequences: float) -> float:
+    def host(self, phase: str, devices: int, sequences: float, work: Estimate) -> float:
         """Time of the host in one step that no kernel hides. [s]"""
         constants: HostConstants = self.choice(HOST, phase).constants
-        return constants.seconds(layers, sequences)
+        calls = sum(term.op.calls for term in work.terms) if constants.launch else 0.0
+        return constants.seconds(devices, sequences, calls, work.expected if calls else 0.0)
 
     def limits(self, number_format: str) -> Limits:
         """The roofs of a format."""

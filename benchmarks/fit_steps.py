@@ -1,0 +1,347 @@
+"""Fits what whole steps take beside their kernels: element-wise work, launches that graphs hide, the host, the spread.
+
+The kernels' constants are in the folder of efficiency files by then. A measured step is explained as
+
+    kernels = (1 + sustained) sum over families of (kernels - hidden x calls x t0) + elementwise
+    step = kernels + host, host = step + device + sequence, and what launching takes longer than the kernels
+
+with as few constants as pay: `t0` and `em` of element-wise kernels; the share `hidden` of a kernel's least time that its
+table measured around one call and a step of many does not show; `sustained`, what clocks give up in a long prefill that
+single kernels, measured with pauses, keep; the host's time a step, a further device and a sequence.
+
+Rows are steps of vLLM on one H200, and points of dense models on servers in closed loop, where TPOT = decode + B prefill /
+output. An engine's constants are one for all its GPUs. Scored by model and layout: a fit of each half, applied to the rest.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+import sys
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from fitted import Fitted, errors, quantile, spread
+from scipy.optimize import least_squares
+
+from roofcast.calculators.deployment import Deployment, Ready, prepare
+from roofcast.calculators.expected.expectation import expectation_of, kernels_of
+from roofcast.calculators.expected.host import HostConstants
+from roofcast.calculators.phases import Asked, answer_point
+from roofcast.hwdb.lookup import find_accelerator
+from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.model import load_model
+from roofcast.modelspec.op import ELEMENTWISE, Op
+from roofcast.modelspec.requested import find_requested
+from roofcast.modelspec.sharding import Shards
+from roofcast.modelspec.source import resolve
+from roofcast.modelspec.step import DECODE, PREFILL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ENGINES: Final = {"trtllm": "tensorrt-llm"}
+SYSTEMS: Final = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm"}
+DENSE: Final = {"Llama-3.1-8B-Instruct": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Qwen3-32B": "qwen3-32b"}
+MOST_BATCH: Final = 256  # at which the host of an engine in the same process hides the device
+MOST_CACHE: Final = 0.15  # of a step's bytes, where the format of a server's cache is not stated
+MOST_PREFILL: Final = 0.5  # of a server's TPOT: beyond, how prompts wait decides it, which is simulated
+HIDDEN: Final = ("gemm", "moe", "attn_decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A step's kernels by family, what of them is least time of calls, and element-wise work.
+
+    Args:
+        kernels: family -> expected. [s]
+        launches: family -> calls x t0. [s]
+        calls, loose: kernels, and those of them that are element-wise.
+        moved: bytes / bandwidth of the latter. [s]
+        devices, sequences: in the step.
+    """
+
+    kernels: dict[str, float]
+    launches: dict[str, float]
+    calls: float
+    loose: float
+    moved: float
+    devices: int
+    sequences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured point.
+
+    Args:
+        engine, accelerator, group: of it; rows of one group are kept out together.
+        seconds: measured. [s]
+        decode, prefill: steps that it is made of; None without.
+        prefills: how many of the latter. [-]
+        served: whether by a server under load.
+    """
+
+    engine: str
+    accelerator: str
+    group: str
+    seconds: float
+    decode: Parts | None
+    prefill: Parts | None
+    prefills: float
+    served: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What is fitted, all of one engine."""
+
+    t0: float = 1.2e-6
+    em: float = 0.7
+    gemm: float = 0.0
+    moe: float = 0.0
+    attn_decode: float = 0.0
+    sustained: float = 0.0
+    decode: float = 2e-4
+    prefill: float = 2e-3
+    launch: float = 2e-5
+    device: float = 0.0
+    sequence: float = 0.0
+
+    def seconds(self, row: Row) -> float:
+        """Expected time of a point. [s]"""
+        total = 0.0
+        if row.decode is not None:
+            total += self._step(row.decode, self.host(DECODE), 1.0)
+        if row.prefill is not None:
+            total += row.prefills * self._step(row.prefill, self.host(PREFILL), 1 + self.sustained)
+        return total
+
+    def host(self, phase: str) -> HostConstants:
+        """Of a phase: graphs launch decode whole, prompts are launched kernel by kernel."""
+        if phase == DECODE:
+            return HostConstants(self.decode, 0.0, self.device, self.sequence)
+        return HostConstants(self.prefill, self.launch, self.device, self.sequence)
+
+    def _step(self, parts: Parts, host: HostConstants, slower: float) -> float:
+        hidden = sum(getattr(self, name) * parts.launches.get(name, 0.0) for name in HIDDEN)
+        kernels = (sum(parts.kernels.values()) - hidden) * slower + parts.loose * self.t0 + parts.moved / self.em
+        return kernels + host.seconds(parts.devices, parts.sequences, parts.calls, kernels)
+
+
+# what is fitted of each engine's steps, then of its servers, and between which limits; what neither tells is vLLM's
+STEPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "vllm": {
+        "t0": (1e-6, 4e-6), "em": (0.3, 1.0), "moe": (0.0, 0.9), "attn_decode": (0.0, 0.9), "sustained": (0.0, 0.3),
+        "decode": (0.0, 1e-3), "prefill": (0.0, 6e-3), "launch": (0.0, 5e-5),
+    },
+}  # fmt: skip
+SHARED: Final = ("t0", "em", "moe", "attn_decode", "sustained", "prefill", "launch")  # with engines whose steps are not measured
+SERVERS: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "vllm": {"device": (0.0, 3e-4)},
+    "sglang": {"decode": (0.0, 5e-3), "sequence": (0.0, 5e-5), "device": (0.0, 3e-4)},
+    "tensorrt-llm": {"gemm": (0.0, 0.95), "decode": (0.0, 5e-3), "device": (0.0, 3e-4)},
+}
+
+
+@cache
+def ready_of(model: str, accelerator: str, engine: str, tp: int, weights: str | None) -> Ready:
+    """A deployment with the constants of its kernels."""
+    found, card = load_model(resolve(model, offline=True)), find_accelerator(accelerator).accelerator
+    asked = find_requested(weights) if weights else None
+    ready = prepare(found, Deployment(card, FORMATS["bf16"], asked, Shards(tp=tp), engine))
+    expectation = expectation_of(card, engine, ready.roofs)
+    expectation.kernels = kernels_of(found, asked)
+    return replace(ready, expectation=expectation)
+
+
+def parts_of(ready: Ready, asked: Asked) -> Parts:
+    """A step's parts."""
+    point, expectation = answer_point(ready, asked), ready.expectation
+    kernels: dict[str, float] = {}
+    launches: dict[str, float] = {}
+    calls = loose = moved = 0.0
+    for term in point.work.terms:
+        op = term.op
+        calls += op.calls
+        if op.family == ELEMENTWISE and isinstance(op, Op):
+            loose, moved = loose + op.calls, moved + (op.bytes + op.activation_bytes) / ready.roofs.bandwidth
+            continue
+        kernels[op.family] = kernels.get(op.family, 0.0) + term.expected
+        if isinstance(op, Op) and expectation is not None:
+            least = op.calls * expectation.choice(op.family, op.format).constants.t0
+            launches[op.family] = launches.get(op.family, 0.0) + least
+    return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch)
+
+
+def cached_share(ready: Ready, asked: Asked) -> float:
+    """Share of a step's bytes that the cache has. [-]"""
+    work = answer_point(ready, asked).work
+    return work.state_bytes / work.bytes
+
+
+def steps(data: Path) -> Iterator[Row]:
+    """Whole steps of vLLM on one H200."""
+    for path in sorted((data / "h200").glob("vllm_*.json")):
+        found = json.loads(path.read_text())
+        folder = data / "h200" / "models" / found["model"]
+        ready = ready_of(str(folder), "h200-sxm", "vllm", 1, None)
+        for phase in (DECODE, PREFILL):
+            for one in found[phase]:
+                batch, context = one.get("B", 1), one.get("ctx", one.get("n"))
+                if unclear(ready, phase, batch):
+                    continue
+                milli = one["ms"] if phase == DECODE else statistics.median(one.get("ms_all", [one["ms"]]))
+                made = parts_of(ready, Asked(phase, batch, context))
+                pair = (made, None) if phase == DECODE else (None, made)
+                yield Row("vllm", "h200-sxm", found["model"], milli / 1e3, *pair, 1.0)
+
+
+def unclear(ready: Ready, phase: str, batch: int) -> bool:
+    """Steps that tell nothing of an engine: batches whose host, in the same process, hides the device; prompts of mixtures
+    with random weights, whose routers are uneven as no trained one is."""
+    return batch >= MOST_BATCH or (bool(ready.program.routed) and phase == PREFILL)
+
+
+def servers(data: Path) -> Iterator[Row]:
+    """Points of dense models on servers in closed loop."""
+    with (data / "serving.csv").open() as file:
+        for line in csv.DictReader(file):
+            name = next((own for part, own in DENSE.items() if part in line["model_path"]), None)
+            if name and usable(line):
+                row = server(line, name)
+                if row is not None:
+                    yield row
+
+
+def usable(line: dict[str, str]) -> bool:
+    """Rows of one pool of devices that state their format; NVIDIA's own checkpoints, whose cache is FP8, are left out."""
+    plain = line["mode"] == "agg" and line["system"] in SYSTEMS and line["pp_size"] in {"", "1"}
+    return plain and bool(line["gemm_quant_mode"]) and not line["model_path"].startswith("nvidia/")
+
+
+def server(line: dict[str, str], name: str) -> Row | None:
+    """One of them; None where what decides it is not stated: the cache's format, or how prompts wait."""
+    engine, card = ENGINES.get(line["backend"], line["backend"]), SYSTEMS[line["system"]]
+    weights = "fp8" if "fp8" in line["gemm_quant_mode"] else None
+    ready = ready_of(name, card, engine, int(line["tp_size"]), weights)
+    batch, prompt, output = (int(line[key]) for key in ("batch_size", "isl", "osl"))
+    asked = Asked(DECODE, batch, prompt + output // 2)
+    decode, prefill = parts_of(ready, asked), parts_of(ready, Asked(PREFILL, 1, prompt))
+    if engine == "tensorrt-llm" and cached_share(ready, asked) > MOST_CACHE:
+        return None
+    seconds, prefills = float(line["silicon_tpot_ms"]) / 1e3, batch / output
+    if prefills * sum(prefill.kernels.values()) > MOST_PREFILL * seconds:
+        return None
+    return Row(engine, card, f"{name} {card} tp {line['tp_size']}", seconds, decode, prefill, prefills, served=True)
+
+
+def fitted(rows: Sequence[Row], engine: str, start: Constants) -> Constants:
+    """Constants of an engine: of its steps where there are any, then what its servers tell beside them."""
+    whole = [row for row in rows if not row.served]
+    first = _solved(whole, STEPS[engine], start) if whole and engine in STEPS else start
+    served = [row for row in rows if row.served]
+    return _solved(served, SERVERS[engine], first) if served else first
+
+
+def _solved(rows: Sequence[Row], limits: dict[str, tuple[float, float]], start: Constants) -> Constants:
+    """Least squares of ln(expected / measured), robust to a tenth being wrong."""
+    names = list(limits)
+    low, high = np.array([limits[name] for name in names]).T
+    first = np.clip([getattr(start, name) for name in names], low + 1e-3 * (high - low), high - 1e-3 * (high - low))
+
+    def at(x: Any) -> Constants:  # noqa: ANN401 - an array
+        return replace(start, **dict(zip(names, (low + x * (high - low)).tolist(), strict=True)))
+
+    def off(x: Any) -> list[float]:  # noqa: ANN401 - an array
+        return [math.log(at(x).seconds(row) / row.seconds) for row in rows]
+
+    found = least_squares(off, (first - low) / (high - low), bounds=(0, 1), loss="soft_l1", f_scale=0.05)
+    return at(found.x)
+
+
+def kept_out(rows: Sequence[Row], engine: str, start: Constants) -> list[tuple[Row, float]]:
+    """ln(expected / measured) of every row, by a fit of all groups but its own."""
+    made = []
+    for group in sorted({row.group for row in rows}):
+        constants = fitted([row for row in rows if row.group != group], engine, start)
+        made += [(row, math.log(constants.seconds(row) / row.seconds)) for row in rows if row.group == group]
+    return made
+
+
+def fits(data: Path) -> Iterator[tuple[str, list[Row], Constants, list[tuple[Row, float]]]]:
+    """Each engine: its rows, its constants, and ln(expected / measured) of rows whose group was kept out."""
+    every, start = [*steps(data), *servers(data)], Constants()
+    for engine in SERVERS:
+        rows = [row for row in every if row.engine == engine]
+        constants = fitted(rows, engine, start)
+        yield engine, rows, constants, kept_out(rows, engine, start)
+        start = replace(Constants(), **{name: getattr(constants, name) for name in SHARED}) if engine in STEPS else start
+
+
+def fit(data: Path) -> list[Fitted]:
+    """Constants of element-wise work, hosts and whole steps, by accelerator and engine."""
+    return [one for engine, rows, constants, out in fits(data) for one in _emitted(rows, engine, constants, out)]
+
+
+def _emitted(rows: Sequence[Row], engine: str, c: Constants, outside: Sequence[tuple[Row, float]]) -> list[Fitted]:
+    """The same constants for each accelerator that the engine was measured on."""
+    made = []
+    inside = [math.log(c.seconds(row) / row.seconds) for row in rows]
+    out = [off for _, off in outside]
+    wide = spread(out)
+    scores = {
+        "rows": len(rows),
+        "median_in": statistics.median(errors(inside)),
+        "median_out": statistics.median(errors(out)),
+        "p90_out": quantile(errors(out), 0.9),
+        "source": ("h200/vllm_llama-3.1-8b.json", "h200/vllm_qwen2.5-1.5b.json", "h200/vllm_qwen3-30b-a3b.json")
+        * (engine == "vllm")
+        + ("serving.csv",),
+    }
+    hidden = {name: getattr(c, name) for name in HIDDEN if getattr(c, name)}
+    for card in sorted({row.accelerator for row in rows}):
+        plain: dict[str, Any] = {"accelerator": card, "engine": engine, **scores}
+        made += [
+            Fitted(family="elementwise", format="any", constants={"t0": c.t0, "em": c.em}, spread=0.3, **plain),
+            Fitted(family="host", format=DECODE, constants=told(c.host(DECODE)), spread=0.3, **plain),
+            Fitted(family="host", format=PREFILL, constants=told(c.host(PREFILL)), spread=0.5, **plain),
+            Fitted(family="step", format=DECODE, constants={**hidden, "parts": 0.0}, spread=wide, **plain),
+            Fitted(
+                family="step", format=PREFILL, constants={"sustained": c.sustained, "parts": 0.0}, spread=wide, **plain
+            ),
+        ]
+    return made
+
+
+def told(constants: HostConstants) -> dict[str, float]:
+    """What of them is not 0."""
+    return {field.name: value for field in fields(constants) if (value := getattr(constants, field.name))}
+
+
+def main() -> None:
+    """Prints each group's errors."""
+    data = Path(sys.argv[1])
+    for engine, rows, c, outside in fits(data):
+        print(engine, len(rows), {f.name: float(f"{getattr(c, f.name):.3g}") for f in fields(c)})
+        for group in sorted({row.group for row in rows}):
+            off = [math.expm1(x) for row, x in outside if row.group == group]
+            mine = [c.seconds(row) / row.seconds - 1 for row in rows if row.group == group]
+            print(
+                f"  {group:40} {len(off):3d} in {statistics.median(map(abs, mine)):6.1%} bias {statistics.median(mine):+6.1%} "
+                f"out {statistics.median(map(abs, off)):6.1%} bias {statistics.median(off):+6.1%}"
+            )
+        out = errors(x for _, x in outside)
+        print(
+            f"  out of fold: median {statistics.median(out):.1%}, p90 {quantile(out, 0.9):.1%}, "
+            f"spread {spread(x for _, x in outside):.3f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
