@@ -30,12 +30,13 @@ import fit_links
 import fit_single
 import fit_steps
 import yaml
-from fitted import Fitted
 
 from roofcast.hwdb.efficiency_files import KINSHIP, read_efficiency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from fitted import Fitted
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "hwdb" / "efficiency"
@@ -62,25 +63,13 @@ def main() -> None:
         parser.error(f"--data {asked.data}: no folder with ops/, h200/, speed.json and serving.csv")
     found = [one for module in KERNELS for one in module.fit(asked.data)]
     (asked.out / KINSHIP).write_text(json.dumps(fit_kinship.fit(asked.data, found), indent=1) + "\n")
-    write([*found, *neutral(found)], asked.data, asked.out, asked.date)  # what is fitted to steps counts with these
+    write(found, asked.data, asked.out, asked.date)  # what is fitted to steps counts with these
     read_efficiency.cache_clear()
     steps = fit_steps.fit(asked.data)
     show([*found, *steps])
     different = write([*found, *steps], asked.data, asked.out, asked.date)
     print(f"{len(different)} files differ: {', '.join(different) or 'none'}")
     sys.exit(bool(different) and asked.check)
-
-
-def neutral(found: Iterable[Fitted]) -> list[Fitted]:
-    """No host and no element-wise work, for accelerators and engines that have kernels and nothing else yet."""
-    pairs = {(one.accelerator, one.engine) for one in found} - {
-        (one.accelerator, one.engine) for one in found if one.family == "step"
-    }
-    return [
-        Fitted(*pair, family, "any", {}, 0, 0.0, 0.0, 0.0, 0.0)
-        for pair in sorted(pairs)
-        for family in ("elementwise", "host", "step")
-    ]
 
 
 def show(found: Iterable[Fitted]) -> None:

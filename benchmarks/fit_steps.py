@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from fitted import Fitted, errors, quantile, spread
+from fitted import Z80, Fitted, errors, quantile, spread
 from scipy.optimize import least_squares
 
 from roofcast.calculators.deployment import Deployment, Ready, prepare
 from roofcast.calculators.expected.expectation import expectation_of, kernels_of
 from roofcast.calculators.expected.host import HostConstants
 from roofcast.calculators.phases import Asked, answer_point
+from roofcast.hwdb.efficiency import Efficiency, Fit, Provenance
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.model import load_model
@@ -50,6 +51,7 @@ SYSTEMS: Final = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm"}
 DENSE: Final = {"Llama-3.1-8B-Instruct": "llama-3.1-8b", "Llama-3.1-70B": "llama-3.1-70b", "Qwen3-32B": "qwen3-32b"}
 MOST_BATCH: Final = 256  # at which the host of an engine in the same process hides the device
 MOST_CACHE: Final = 0.15  # of a step's bytes, where the format of a server's cache is not stated
+PARTS: Final = 0.7  # of the kernels' spreads that is left in a step: tables' rows are off apart from one another
 MOST_PREFILL: Final = 0.5  # of a server's TPOT: beyond, how prompts wait decides it, which is simulated
 HIDDEN: Final = ("gemm", "moe", "attn_decode")
 
@@ -64,6 +66,7 @@ class Parts:
         calls, loose: kernels, and those of them that are element-wise.
         moved: bytes / bandwidth of the latter. [s]
         devices, sequences: in the step.
+        spread: of the kernels by their tables, each family wholly of one mind. [-]
     """
 
     kernels: dict[str, float]
@@ -73,6 +76,7 @@ class Parts:
     moved: float
     devices: int
     sequences: int
+    spread: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +153,23 @@ SERVERS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 }
 
 
+# kernels as their tables have them, and nothing beside: what is fitted here, whatever the files hold of it
+ALONE: Final = Efficiency(
+    schema="roofcast.efficiency/1",
+    accelerator="any",
+    engine="any",
+    fits=tuple(Fit(family=name, constants={}, spread=0.0) for name in (ELEMENTWISE, "host", "step")),
+    provenance=Provenance(fitted="2026-01-01", by="benchmarks/fit_steps.py", source="none"),
+)
+
+
 @cache
 def ready_of(model: str, accelerator: str, engine: str, tp: int, weights: str | None) -> Ready:
     """A deployment with the constants of its kernels."""
     found, card = load_model(resolve(model, offline=True)), find_accelerator(accelerator).accelerator
     asked = find_requested(weights) if weights else None
     ready = prepare(found, Deployment(card, FORMATS["bf16"], asked, Shards(tp=tp), engine))
-    expectation = expectation_of(card, engine, ready.roofs)
-    expectation.kernels = kernels_of(found, asked)
+    expectation = replace(expectation_of(card, engine, ready.roofs), own=ALONE, kernels=kernels_of(found, asked))
     return replace(ready, expectation=expectation)
 
 
@@ -176,7 +189,8 @@ def parts_of(ready: Ready, asked: Asked) -> Parts:
         if isinstance(op, Op) and expectation is not None:
             least = op.calls * expectation.choice(op.family, op.format).constants.t0
             launches[op.family] = launches.get(op.family, 0.0) + least
-    return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch)
+    wide = expectation.spread([t for t in point.work.terms if t.op.family != ELEMENTWISE], 0.0, asked.phase) if expectation else 0.0
+    return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch, wide)
 
 
 def cached_share(ready: Ready, asked: Asked) -> float:
@@ -289,12 +303,21 @@ def fit(data: Path) -> list[Fitted]:
     return [one for engine, rows, constants, out in fits(data) for one in _emitted(rows, engine, constants, out)]
 
 
+def left(rows: Iterable[tuple[Row, float]]) -> float:
+    """The least spread of whole steps with which 80 % of rows lie in 1.28 hypot(0.7 parts, spread). [-]"""
+    need = []
+    for row, off in rows:
+        inner = PARTS * (row.decode or row.prefill).spread  # type: ignore[union-attr]  # a row has one of them
+        need.append(math.sqrt(max(0.0, (off / Z80) ** 2 - inner**2)))
+    return quantile(sorted(need), 0.8)
+
+
 def _emitted(rows: Sequence[Row], engine: str, c: Constants, outside: Sequence[tuple[Row, float]]) -> list[Fitted]:
     """The same constants for each accelerator that the engine was measured on."""
     made = []
     inside = [math.log(c.seconds(row) / row.seconds) for row in rows]
     out = [off for _, off in outside]
-    wide = spread(out)
+    wide = left(outside)
     scores = {
         "rows": len(rows),
         "median_in": statistics.median(errors(inside)),
@@ -308,12 +331,12 @@ def _emitted(rows: Sequence[Row], engine: str, c: Constants, outside: Sequence[t
     for card in sorted({row.accelerator for row in rows}):
         plain: dict[str, Any] = {"accelerator": card, "engine": engine, **scores}
         made += [
-            Fitted(family="elementwise", format="any", constants={"t0": c.t0, "em": c.em}, spread=0.3, **plain),
-            Fitted(family="host", format=DECODE, constants=told(c.host(DECODE)), spread=0.3, **plain),
-            Fitted(family="host", format=PREFILL, constants=told(c.host(PREFILL)), spread=0.5, **plain),
-            Fitted(family="step", format=DECODE, constants={**hidden, "parts": 0.0}, spread=wide, **plain),
+            Fitted(family="elementwise", format="any", constants={"t0": c.t0, "em": c.em}, spread=0.0, **plain),
+            Fitted(family="host", format=DECODE, constants=told(c.host(DECODE)), spread=0.0, **plain),
+            Fitted(family="host", format=PREFILL, constants=told(c.host(PREFILL)), spread=0.0, **plain),
+            Fitted(family="step", format=DECODE, constants={**hidden, "parts": PARTS}, spread=wide, **plain),
             Fitted(
-                family="step", format=PREFILL, constants={"sustained": c.sustained, "parts": 0.0}, spread=wide, **plain
+                family="step", format=PREFILL, constants={"sustained": c.sustained, "parts": PARTS}, spread=wide, **plain
             ),
         ]
     return made

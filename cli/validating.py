@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
-    from roofcast.calculators.measurement import Measurement
+    from roofcast.calculators.measurement import Measurement, Reading
     from roofcast.cli.deploy import Efficiencies
 
 STDIN = "-"
@@ -71,13 +71,23 @@ def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> tuple[li
     """
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.measurement import complete
-    from roofcast.calculators.measurement_file import PUBLISHED, decode, read_measurements
+    from roofcast.calculators.measurement_file import decode, read_measurements
 
-    readings = [read_measurements(decode(_content(name), name), name) for name in files or [str(PUBLISHED)]]
+    readings = [read_measurements(decode(_content(name), name), name) for name in files]
+    readings = readings or [_published()]
     points = [point for reading in readings for point in reading.points]
     done = complete(points, given)
     said = [line for reading in readings for line in reading.remarks]
     return list(done.points), remarks(done.assumed, said, done.given)
+
+
+def _published() -> Reading:
+    """The figures that come with roofcast; each has its own link."""
+    from importlib.resources import files
+
+    from roofcast.calculators.measurement_file import PUBLISHED, read_measurements
+
+    return read_measurements(files("roofcast.calculators").joinpath(PUBLISHED).read_text(encoding="utf-8"), PUBLISHED)
 
 
 def _content(name: str) -> bytes:
