@@ -74,7 +74,9 @@ def main() -> None:
 
 def show(found: Iterable[Fitted]) -> None:
     """A line a fit."""
-    print(f"{'accelerator':18} {'engine':12} {'family':12} {'format':14} {'rows':>6} {'in':>6} {'out':>6} {'p90':>6} spread")
+    print(
+        f"{'accelerator':18} {'engine':12} {'family':12} {'format':14} {'rows':>6} {'in':>6} {'out':>6} {'p90':>6} spread"
+    )
     for one in found:
         print(
             f"{one.accelerator:18} {one.engine:12} {one.family:12} {one.format:14} {one.rows:6d} {one.median_in:6.1%} "
@@ -116,7 +118,9 @@ def _document(accelerator: str, engine: str, fits: Sequence[Fitted], data: Path,
             "fitted": day,
             "by": BY,
             "source": "; ".join(SOURCES[kind] for kind in kinds),
-            "data": [{"file": name, "sha256": hashlib.sha256((data / name).read_bytes()).hexdigest()} for name in files],
+            "data": [
+                {"file": name, "sha256": hashlib.sha256((data / name).read_bytes()).hexdigest()} for name in files
+            ],
         },
     }
 

@@ -83,7 +83,7 @@ def fit(data: Path, found: Sequence[Fitted]) -> dict[str, dict[str, float]]:
     """Way -> what the spread grows by; of ways that nothing was measured of, more than of the nearest that was."""
     grown: defaultdict[str, list[float]] = defaultdict(list)
     for table in tables(data):
-        *_, family, number_format, logs = table
+        _, _, family, _, logs = table
         own = next((o for o in found if way(table, o) is None and o.family == family and _same(table, o)), None)
         if own is None:
             continue

@@ -222,7 +222,9 @@ def priors(decode: Scored, prefill: Scored) -> list[Fitted]:
     for engine, kind in sorted({(row.engine, row.kind) for row in decode.rows}):
         rows = [row for row in decode.rows if row.kind == kind and row.engine == engine]
         out = [decode.devices[row.name] for row in decode.rows if row.kind == kind]
-        prompts = [prefill.devices[row.name] for row in prefill.rows if row.kind == kind] or list(prefill.devices.values())
+        prompts = [prefill.devices[row.name] for row in prefill.rows if row.kind == kind] or list(
+            prefill.devices.values()
+        )
         inside = [decode.fitted[row.name] for row in rows]
         medians = errors(inside)[0], *errors([decode.devices[row.name] for row in rows])
         nobody = [replace(row, accelerator="") for row in rows]

@@ -33,7 +33,7 @@ from roofcast.calculators.deployment import Deployment, Ready, prepare
 from roofcast.calculators.expected.expectation import expectation_of, kernels_of
 from roofcast.calculators.expected.host import HostConstants
 from roofcast.calculators.phases import Asked, answer_point
-from roofcast.hwdb.efficiency import Efficiency, Fit, Provenance
+from roofcast.hwdb.efficiency import Efficiency
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.model import load_model
@@ -133,7 +133,7 @@ class Constants:
         return HostConstants(self.prefill, self.launch, self.device, self.sequence)
 
     def _step(self, parts: Parts, host: HostConstants, slower: float) -> float:
-        hidden = sum(getattr(self, name) * parts.launches.get(name, 0.0) for name in HIDDEN)
+        hidden: float = sum(getattr(self, name) * parts.launches.get(name, 0.0) for name in HIDDEN)
         kernels = (sum(parts.kernels.values()) - hidden) * slower + parts.loose * self.t0 + parts.moved / self.em
         return kernels + host.seconds(parts.devices, parts.sequences, parts.calls, kernels)
 
@@ -145,7 +145,15 @@ STEPS: Final[dict[str, dict[str, tuple[float, float]]]] = {
         "decode": (0.0, 1e-3), "prefill": (0.0, 6e-3), "launch": (0.0, 5e-5),
     },
 }  # fmt: skip
-SHARED: Final = ("t0", "em", "moe", "attn_decode", "sustained", "prefill", "launch")  # with engines whose steps are not measured
+SHARED: Final = (
+    "t0",
+    "em",
+    "moe",
+    "attn_decode",
+    "sustained",
+    "prefill",
+    "launch",
+)  # with engines whose steps are not measured
 SERVERS: Final[dict[str, dict[str, tuple[float, float]]]] = {
     "vllm": {"device": (0.0, 3e-4)},
     "sglang": {"decode": (0.0, 5e-3), "sequence": (0.0, 5e-5), "device": (0.0, 3e-4)},
@@ -154,12 +162,14 @@ SERVERS: Final[dict[str, dict[str, tuple[float, float]]]] = {
 
 
 # kernels as their tables have them, and nothing beside: what is fitted here, whatever the files hold of it
-ALONE: Final = Efficiency(
-    schema="roofcast.efficiency/1",
-    accelerator="any",
-    engine="any",
-    fits=tuple(Fit(family=name, constants={}, spread=0.0) for name in (ELEMENTWISE, "host", "step")),
-    provenance=Provenance(fitted="2026-01-01", by="benchmarks/fit_steps.py", source="none"),
+ALONE: Final = Efficiency.model_validate(
+    {
+        "schema": "roofcast.efficiency/1",
+        "accelerator": "any",
+        "engine": "any",
+        "fits": [{"family": name, "constants": {}, "spread": 0.0} for name in (ELEMENTWISE, "host", "step")],
+        "provenance": {"fitted": "2026-01-01", "by": "benchmarks/fit_steps.py", "source": "none"},
+    }
 )
 
 
@@ -189,7 +199,11 @@ def parts_of(ready: Ready, asked: Asked) -> Parts:
         if isinstance(op, Op) and expectation is not None:
             least = op.calls * expectation.choice(op.family, op.format).constants.t0
             launches[op.family] = launches.get(op.family, 0.0) + least
-    wide = expectation.spread([t for t in point.work.terms if t.op.family != ELEMENTWISE], 0.0, asked.phase) if expectation else 0.0
+    wide = (
+        expectation.spread([t for t in point.work.terms if t.op.family != ELEMENTWISE], 0.0, asked.phase)
+        if expectation
+        else 0.0
+    )
     return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch, wide)
 
 
@@ -212,13 +226,16 @@ def steps(data: Path) -> Iterator[Row]:
                     continue
                 milli = one["ms"] if phase == DECODE else statistics.median(one.get("ms_all", [one["ms"]]))
                 made = parts_of(ready, Asked(phase, batch, context))
-                pair = (made, None) if phase == DECODE else (None, made)
-                yield Row("vllm", "h200-sxm", found["model"], milli / 1e3, *pair, 1.0)
+                decode, prefill = (made, None) if phase == DECODE else (None, made)
+                yield Row("vllm", "h200-sxm", found["model"], milli / 1e3, decode, prefill, 1.0)
 
 
 def unclear(ready: Ready, phase: str, batch: int) -> bool:
-    """Steps that tell nothing of an engine: batches whose host, in the same process, hides the device; prompts of mixtures
-    with random weights, whose routers are uneven as no trained one is."""
+    """Steps that tell nothing of an engine.
+
+    Batches whose host, in the same process, hides the device; prompts of mixtures with random weights, whose routers are
+    uneven as no trained one is.
+    """
     return batch >= MOST_BATCH or (bool(ready.program.routed) and phase == PREFILL)
 
 
@@ -269,10 +286,10 @@ def _solved(rows: Sequence[Row], limits: dict[str, tuple[float, float]], start: 
     low, high = np.array([limits[name] for name in names]).T
     first = np.clip([getattr(start, name) for name in names], low + 1e-3 * (high - low), high - 1e-3 * (high - low))
 
-    def at(x: Any) -> Constants:  # noqa: ANN401 - an array
+    def at(x: Any) -> Constants:
         return replace(start, **dict(zip(names, (low + x * (high - low)).tolist(), strict=True)))
 
-    def off(x: Any) -> list[float]:  # noqa: ANN401 - an array
+    def off(x: Any) -> list[float]:
         return [math.log(at(x).seconds(row) / row.seconds) for row in rows]
 
     found = least_squares(off, (first - low) / (high - low), bounds=(0, 1), loss="soft_l1", f_scale=0.05)
@@ -295,7 +312,9 @@ def fits(data: Path) -> Iterator[tuple[str, list[Row], Constants, list[tuple[Row
         rows = [row for row in every if row.engine == engine]
         constants = fitted(rows, engine, start)
         yield engine, rows, constants, kept_out(rows, engine, start)
-        start = replace(Constants(), **{name: getattr(constants, name) for name in SHARED}) if engine in STEPS else start
+        start = (
+            replace(Constants(), **{name: getattr(constants, name) for name in SHARED}) if engine in STEPS else start
+        )
 
 
 def fit(data: Path) -> list[Fitted]:
@@ -336,7 +355,11 @@ def _emitted(rows: Sequence[Row], engine: str, c: Constants, outside: Sequence[t
             Fitted(family="host", format=PREFILL, constants=told(c.host(PREFILL)), spread=0.0, **plain),
             Fitted(family="step", format=DECODE, constants={**hidden, "parts": PARTS}, spread=wide, **plain),
             Fitted(
-                family="step", format=PREFILL, constants={"sustained": c.sustained, "parts": PARTS}, spread=wide, **plain
+                family="step",
+                format=PREFILL,
+                constants={"sustained": c.sustained, "parts": PARTS},
+                spread=wide,
+                **plain,
             ),
         ]
     return made

@@ -10,6 +10,7 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import whole
 from roofcast.calculators.deployment import formats_of
 from roofcast.calculators.estimate_rows import Phase, TermRow, UsedConstants
+from roofcast.calculators.expected.expectation import NONE
 from roofcast.calculators.phases import answer_point, check_steps
 from roofcast.calculators.remarks import model_remarks
 from roofcast.modelspec.op import COLLECTIVE, Op
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.roofline import Term
     from roofcast.hwdb.accelerator import Accelerator
 
+MEASURED: Final = frozenset(("architecture", "format"))  # ways in which constants may differ and still be told of
 SAID: Final = {"ggml": "llama.cpp's types"}  # formats that have no name of their own
 
 
@@ -104,7 +106,7 @@ def estimate_result(ready: Ready, asked: Sequence[Asked]) -> tuple[EstimateResul
         efficiency=used_constants(ready),
         provenance=provenance_of(ready),
     )
-    return result, ready_remarks(ready, [one.context for one in asked])
+    return result, ready_remarks(ready, [one.context for one in asked]) + constants_remarks(ready)
 
 
 def layout_of(ready: Ready) -> Layout:
@@ -143,6 +145,25 @@ def used_constants(ready: Ready) -> list[UsedConstants]:
         )
         for one in ready.expectation.used
     ]
+
+
+def constants_remarks(ready: Ready) -> Remarks:
+    """What is assumed where constants are not of the accelerator and engine that are asked."""
+    if ready.expectation is None:
+        return Remarks()
+    one, asked = ready.expectation, ready.deployment.engine
+    others = {choice.file for choice in one.used if not MEASURED.issuperset(choice.ways)}
+    named = f"{one.accelerator.id} under {one.engine}"
+    return remarks(
+        [
+            f"expected times are as under {one.engine}, since no engine is named; --engine names one"
+            if asked == NONE
+            else None,
+            f"nothing was measured of {named}: expected times take constants of {', '.join(sorted(others))}"
+            if others
+            else None,
+        ]
+    )
 
 
 def provenance_of(ready: Ready) -> dict[str, str]:

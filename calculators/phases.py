@@ -166,10 +166,16 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     steps = _pieces(ready, asked, here) if piped else tuple(_steps(asked, shards, -(-here // parts)))
     made = [estimate(ready, step) for step, _ in steps]
     reason, work = shortage(ready, asked), _summed(made, steps)
-    passes = partial(_piped, ready, made, [times for _, times in steps]) if piped else partial(_turns, ready, made[0], parts)
+    passes = (
+        partial(_piped, ready, made, [times for _, times in steps]) if piped else partial(_turns, ready, made[0], parts)
+    )
     gained, count = _gained(asked, steps[0][0], shards.dp * parts), sum(times for _, times in steps)
     point = Point(asked, work, passes(BOUND), not reason, reason, gained, count, shards.pp)
-    return point if ready.expectation is None else _expected(ready, replace(point, kernels=work.expected * passes(EXPECTED)), steps, made)
+    return (
+        point
+        if ready.expectation is None
+        else _expected(ready, replace(point, kernels=work.expected * passes(EXPECTED)), steps, made)
+    )
 
 
 def _expected(ready: Ready, point: Point, steps: Sequence[tuple[Step, int]], made: Sequence[Estimate]) -> Point:

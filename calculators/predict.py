@@ -87,16 +87,16 @@ def output_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
     spent = _sum((_of(_decode(ready, point)), 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
     if spent.expected is None or spent.bound is None or spent.low is None or spent.high is None:
         return Predicted(None, None, None, None, rate=True)
-    return Predicted(
-        batch / spent.bound, batch / spent.expected, batch / spent.high, batch / spent.low, rate=True
-    )
+    return Predicted(batch / spent.bound, batch / spent.expected, batch / spent.high, batch / spent.low, rate=True)
 
 
 def total_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
     """The same, the tokens of the prompts counted too: x (prompt + output) / output. [token/s]"""
     made, factor = output_tokens_per_second(ready, point), 1 + (point.prompt or 0) / (point.output or 1)
-    values = (value and value * factor for value in (made.bound, made.expected, made.low, made.high))
-    return Predicted(*values, rate=True)
+    bound, expected, low, high = (
+        value and value * factor for value in (made.bound, made.expected, made.low, made.high)
+    )
+    return Predicted(bound, expected, low, high, rate=True)
 
 
 #: quantity -> what predicts it
@@ -127,8 +127,8 @@ def _of(point: Point) -> Predicted:
 
 def _sum(*parts: tuple[Predicted, float]) -> Predicted:
     """Times added, each so many times over; their ends too, since one cause moves them."""
-    made = []
+    made: dict[str, float | None] = {}
     for name in ("bound", "expected", "low", "high"):
         values = [(getattr(part, name), times) for part, times in parts]
-        made.append(None if any(value is None for value, _ in values) else sum(v * times for v, times in values))
-    return Predicted(*made)
+        made[name] = None if any(value is None for value, _ in values) else sum(v * times for v, times in values)
+    return Predicted(**made)  # type: ignore[arg-type]  # its fields by name

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 TIMES: Final = ("bound", "full", "arithmetic", "memory", "moved", "expected")
 # what of an operation grows with how often it is done
-SCALED: Final = ("flops", "weight_bytes", "state_read", "state_written", "activation_read", "activation_written", "calls")
+SCALED: Final = (
+    "flops",
+    "weight_bytes",
+    "state_read",
+    "state_written",
+    "activation_read",
+    "activation_written",
+    "calls",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +128,7 @@ def estimate(ready: Ready, step: Step) -> Estimate:
     Source: Williams, Waterman, Patterson, Roofline, CACM 52(4), 2009.
     """
     phase = step.phase
-    terms = [
-        timed(op, ready.roofs, ready.expectation, phase) for op in step_ops(ready.program, step, ready.formats)
-    ]
+    terms = [timed(op, ready.roofs, ready.expectation, phase) for op in step_ops(ready.program, step, ready.formats)]
     if ready.deployment.shards.devices > 1:
         terms += _exchanged(ready, step)
     return Estimate(tuple(terms))

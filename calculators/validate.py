@@ -214,16 +214,18 @@ DEFAULT_GROUPS: Final = ("quantity", "engine", "class", "gpu", "constants")
 def _summary(rows: Sequence[PointRow], groups: Iterable[str]) -> list[SummaryRow]:
     if not rows:
         return []
-    made = [_group("all", rows)]
+    made = [group_of("all", rows)]
     for name in groups:
         parts: defaultdict[str, list[PointRow]] = defaultdict(list)
         for row in rows:
             parts[GROUPS[name](row)].append(row)
-        made += [_group(part, some) for part, some in sorted(parts.items(), key=lambda pair: (-len(pair[1]), pair[0]))]
+        made += [
+            group_of(part, some) for part, some in sorted(parts.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+        ]
     return made
 
 
-def _group(name: str, rows: Sequence[PointRow]) -> SummaryRow:
+def group_of(name: str, rows: Sequence[PointRow]) -> SummaryRow:
     """Median and 90th percentile of |expected / measured - 1|, and how many lie in their interval. [-]"""
     errors = sorted(abs(row.error or 0.0) for row in rows)
     return SummaryRow(

@@ -15,7 +15,8 @@ def schema(
     command: Annotated[
         str,
         typer.Argument(
-            metavar="COMMAND", help="kv, model, gpus, fit, roofline, estimate, levers, attention, speculate or validate."
+            metavar="COMMAND",
+            help="kv, model, gpus, fit, roofline, estimate, levers, attention, speculate or validate.",
         ),
     ],
     debug: options.Debug = False,

@@ -36,13 +36,18 @@ def validate(
         int | None, typer.Option("--batch", metavar="N", help="Sequences at once, where the file does not say.")
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="NAME,...", help="Groups: quantity, gpu, engine, class, constants, source, model.")
+        str,
+        typer.Option(
+            "--by", metavar="NAME,...", help="Groups: quantity, gpu, engine, class, constants, source, model."
+        ),
     ] = "quantity,engine,class,gpu,constants",
     worst: Annotated[int, typer.Option("--worst", metavar="N", help="Misses that are listed.")] = DEFAULT_WORST,
     efficiency: options.EfficiencyName = "expected",
     require: Annotated[
         list[str] | None,
-        typer.Option("--require", metavar="RULE", help="Gate such as 'median<=15%', p90, inside>=70%; exit 1 where it fails."),
+        typer.Option(
+            "--require", metavar="RULE", help="Gate such as 'median<=15%', p90, inside>=70%; exit 1 where it fails."
+        ),
     ] = None,
     offline: options.Offline = False,
     format: options.Format = None,
@@ -55,7 +60,7 @@ def validate(
 
     Files of benchmarks, or the published figures that come with roofcast: median error, intervals, the worst misses.
     """
-    explain_or(explain, True)
+    explain_or(explain, "files")
     from roofcast.calculators.validate import validate_result
     from roofcast.calculators.validate_gate import missed, read_gate
     from roofcast.cli.deploy import efficiency_of
@@ -77,7 +82,14 @@ def validate(
     points, said = gathered(files or [], given)
     setups = Setups(efficiency_of(efficiency), offline)
     result, more = validate_result(points, setups.ready, [name for name in by.split(",") if name])
-    inputs = {"files": files or [], **given, "by": by, "worst": worst, "efficiency": efficiency, "require": require or []}
+    inputs = {
+        "files": files or [],
+        **given,
+        "by": by,
+        "worst": worst,
+        "efficiency": efficiency,
+        "require": require or [],
+    }
     document = validate_document(result, inputs, said + more, worst)
     if chart:
         present_chart(document, output, chart)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.hwdb.accelerator import Accelerator
-    from roofcast.hwdb.efficiency import Efficiency
+    from roofcast.hwdb.efficiency import Efficiency  # noqa: PLC0415 - pydantic loads with it
 
 BUILT_IN: Final = Path(__file__).with_name("efficiency")
 KINSHIP: Final = "kinship.json"
@@ -97,7 +97,7 @@ def read_efficiency(path: Path) -> Efficiency:
     """
     from pydantic import ValidationError
 
-    from roofcast.hwdb.efficiency import Efficiency
+    from roofcast.hwdb.efficiency import Efficiency  # noqa: PLC0415 - pydantic loads with it
 
     text = read_text(path, named=False)
     fields = read_yaml(path, text, FIELDS, own=path.parent == BUILT_IN)
@@ -130,8 +130,8 @@ def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:
         identity, _, runs = _split(name, accelerator.id)
         found = hardware(accelerator, identity)
         if found is not None:
-            made.append((Candidate(path, identity, runs, found[0], _software(engine, runs)), found[1]))
-    made.sort(key=lambda pair: (_rank(pair[0]), pair[1], pair[0].path.name))
+            made.append((Candidate(path, identity, runs, found[0], _software(engine, runs, path)), found[1]))
+    made.sort(key=lambda pair: (_rank(pair[0]), pair[1], pair[0].engine != OWN, pair[0].path.name))
     return tuple(one for one, _ in made)
 
 
@@ -151,11 +151,12 @@ def _known(identity: str) -> Accelerator | None:
     return None if path is None else read_accelerator(path)
 
 
-def _software(asked: str, runs: str) -> str:
+def _software(asked: str, runs: str, path: Path) -> str:
+    """How near a file's engine is; what the user measured on this machine counts for every engine."""
     asked = SAME.get(asked, asked)
-    if runs in {asked, OWN}:
+    if runs == asked or (runs == OWN and path.parent != BUILT_IN):
         return "same"
-    return "alike" if any({asked, runs} <= row for row in ALIKE) else "other"
+    return "alike" if runs == OWN or any({asked, runs} <= row for row in ALIKE) else "other"
 
 
 def hardware(asked: Accelerator, identity: str) -> tuple[str, float] | None:

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 HERE: Final = "roofcast.modelspec.ops"
 ACTIVATION: Final = 2  # [B] of an element between operations: engines keep 16 bits
 FP8_SCALE: Final = 4  # [B] beside the key of an index
-LOOSE_KERNELS: Final = 2  # fused ones in each half of a layer: norm with residual, and positions or the activation function
+LOOSE_KERNELS: Final = (
+    2  # fused ones in each half of a layer: norm with residual, and positions or the activation function
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,8 @@ def attention_shape(mixing: Mixing, group: Group, work: tuple[float, float], tp:
     """What one layer's kernel sees of a group of sequences, on one of `tp` devices.
 
     Args:
-        mixing, group: whose.
+        mixing: the layers.
+        group: the sequences.
         work: FLOP and bytes of one sequence, as `decoded` and `prefilled` count them.
         tp: devices that share the heads.
     """

@@ -19,7 +19,7 @@ MEANT: Final = {
     MIXED: "decode after ctx tokens, and a chunk of a prompt beside it",
 }
 BOUNDS_ONLY: Final = (
-    "times are bounds: the least that peak and bandwidth allow; what to expect in practice needs fitted efficiencies"
+    "times are bounds: the least that peak and bandwidth allow; `roofcast estimate` says what to expect"
 )
 
 

@@ -9,7 +9,7 @@ from roofcast.hwdb.units import show_percent, show_si
 from roofcast.modelspec.op import COLLECTIVE
 from roofcast.modelspec.step import MIXED
 from roofcast.reports.data import as_data
-from roofcast.reports.deployed import BOUNDS_ONLY, DECIDED, on_devices, phase_title, setup_lines, step_name
+from roofcast.reports.deployed import DECIDED, on_devices, phase_title, setup_lines, step_name
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.numbers import GIB, NOTHING, context_name, count, figures, millis, short
 
@@ -28,9 +28,8 @@ OFFERED: Final = {
     "driver": "as the driver reports it",
     "nominal": "as sold; what programs see is not known",
 }
-EXPECTED_MEANS: Final = (
-    "expect is kernels and host without queueing, by constants fitted to measurements; 80 % of measured times should lie in the interval"
-)
+EXPECTED_MEANS: Final = "expect is kernels and host without queueing, by constants fitted to measurements; 80 % of measured times should lie in the interval"
+BOUND_ASKED: Final = "times are bounds: the least that peak and bandwidth allow"
 APART: Final = {  # how constants differ from what is asked
     "architecture": "another card of its architecture",
     "memory": "a card of its kind of memory or architecture",
@@ -206,7 +205,7 @@ def _notes(result: EstimateResult, inputs: Mapping[str, Any]) -> Remarks:
     several = result.layout.gpus > 1
     return remarks(
         notes=(
-            *(_efficiencies(result) if fitted else [BOUNDS_ONLY]),
+            *(_efficiencies(result) if fitted else [BOUND_ASKED]),
             (
                 f"FLOP, GB and MB are of all steps of a row{', on one GPU' if several else ''}: weights and KV cache or state, each "
                 "moved once a step; FLOP/B divides the first by them"

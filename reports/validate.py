@@ -22,9 +22,7 @@ WORST: Final = (
 MILLI: Final = 1e3
 
 
-def validate_document(
-    result: ValidateResult, inputs: Mapping[str, Any], said: Remarks, worst: int
-) -> Document:
+def validate_document(result: ValidateResult, inputs: Mapping[str, Any], said: Remarks, worst: int) -> Document:
     """The page of `validate`; `worst`: how many misses it lists."""
     return Document(
         command="validate",
@@ -41,11 +39,12 @@ def _lines(result: ValidateResult) -> list[str]:
     if not result.summary:
         return ["no point can be predicted"]
     whole = result.summary[0]
-    return [
+    said = (
         f"{whole.points:,} measured points: median error {show_percent(whole.median_error, 1)}, 90 % below "
         f"{show_percent(whole.p90_error, 1)}; {show_percent(whole.inside_interval, 0)} inside their 80 % interval; "
         f"the bound alone is off by {show_percent(whole.bound_error, 1)}"
-    ]
+    )
+    return [said]
 
 
 def _tables(result: ValidateResult, worst: int) -> list[Table]:
@@ -80,7 +79,7 @@ def _points(rows: Sequence[PointRow], title: str) -> Table:
         (
             row.quantity.removesuffix("_seconds").replace("_tokens_per_second", " tok/s"),
             row.model or NOTHING,
-            row.gpu if (row.gpus or 1) == 1 else f"{row.gpus} x {row.gpu}",
+            (row.gpu or NOTHING) if (row.gpus or 1) == 1 else f"{row.gpus} x {row.gpu}",
             row.engine or "none",
             row.weights or "as stored",
             count(row.batch) if row.batch else NOTHING,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from roofcast.calculators.estimate import EstimateResult, Layout, Phase, TermRow, Weights
+from roofcast.calculators.estimate import EstimateResult, Layout, Weights
+from roofcast.calculators.estimate_rows import Phase, TermRow
 from roofcast.calculators.levers import LeverRow, LeversResult
 from roofcast.calculators.roofline_table import Roof, RooflineResult, RooflineRow
 
@@ -33,6 +34,8 @@ def term(name: str = "ffn", **changes: Any) -> TermRow:
         format="bf16",
         bound_seconds=1e-3,
         bound_by="memory",
+        expected_seconds=None,
+        calls=32.0,
         share=0.5,
         counted_by="matmul",
     )
@@ -76,8 +79,11 @@ def phase(name: str = "decode", batch: int = 16, context: int = 4096, **changes:
         expected_seconds=None,
         low_seconds=None,
         high_seconds=None,
+        kernel_seconds=None,
+        host_seconds=None,
         bound_by="memory",
         tokens_per_second=8000.0,
+        expected_tokens_per_second=None,
         steps=1,
         terms=[term("attn.qkv"), term("ffn.down")],
     )
@@ -112,6 +118,7 @@ def estimate(*phases: Phase, layout: Layout = ONE) -> EstimateResult:
         weights=STORED,
         bandwidth_bytes_per_second=BANDWIDTH,
         phases=list(phases),
+        efficiency=[],
         provenance={"bandwidth": "datasheet"},
     )
 

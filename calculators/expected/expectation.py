@@ -10,8 +10,8 @@ from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
 from roofcast.calculators.expected.limits import Limits
 from roofcast.calculators.expected.stream import stream_seconds
 from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship, read_efficiency
-from roofcast.modelspec.schemes import Blocks
 from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
+from roofcast.modelspec.schemes import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -121,7 +121,11 @@ class Expectation:
         if shape is None or formula is None:
             calls = max(op.calls, LEAST_CALLS)
             size = (op.bytes + op.activation_bytes) / calls
-            return calls * plan.factor * (stream_seconds(op.flops / calls, size, plan.limits, plan.constants) - plan.hidden)
+            return (
+                calls
+                * plan.factor
+                * (stream_seconds(op.flops / calls, size, plan.limits, plan.constants) - plan.hidden)
+            )
         if not plan.repeats:
             return op.calls * plan.factor * (formula(shape, plan.limits, plan.constants) - plan.hidden)
         one = plan.known.get(shape)
@@ -204,7 +208,7 @@ def _choose(files: Iterable[tuple[Candidate | None, Efficiency]], family: str, n
         for name in (number_format, ANY, *STAND_INS.get(number_format, ())):
             if name in by_format:
                 return _chosen(candidate, efficiency, by_format[name], number_format)
-        if by_format and family not in {COLLECTIVE}:
+        if by_format and family != COLLECTIVE:
             return _chosen(candidate, efficiency, next(iter(by_format.values())), number_format)
     raise EfficiencyFileError(f"no efficiency file has constants of {family}")
 
@@ -250,7 +254,8 @@ def expectation_of(accelerator: Accelerator, engine: str, roofs: Roofs, file: Pa
     """The constants that count on an accelerator under an engine, every file in the order of its distance.
 
     Args:
-        accelerator, engine: for which; no engine is as vLLM.
+        accelerator: for which.
+        engine: for which; none is as vLLM.
         roofs: of both.
         file: of the user's, which counts before all others.
 
