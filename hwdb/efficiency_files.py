@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.hwdb.accelerator import Accelerator
-    from roofcast.hwdb.efficiency import Efficiency  # noqa: PLC0415 - pydantic loads with it
+    from roofcast.hwdb.efficiency import Efficiency
 
 BUILT_IN: Final = Path(__file__).with_name("efficiency")
 KINSHIP: Final = "kinship.json"
