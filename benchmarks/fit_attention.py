@@ -11,7 +11,6 @@ are of shapes: all batches and lengths of a pair of query and KV heads are in on
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import math
@@ -22,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fitted import Fitted
+from fitted import Fitted, asked_of, errors, parser_of, quantile, spread, transferred
 from scipy.optimize import least_squares
 
 from roofcast.calculators.expected.attention import (
@@ -65,7 +64,6 @@ ENOUGH: Final = 2000  # rows of a fit; of more, evenly spaced ones
 NOTHING: Final = 1e-3  # of its start: a constant that the fit drives below it is 0
 USUAL_HEADS: Final = (16, 128)
 USUAL_LENGTH: Final = 256
-Z80: Final = 1.2815515594457831
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,16 +220,6 @@ def logs(rows: Iterable[Row], table: Table, c: Constants) -> list[float]:
     return [math.log(formula(row.shape, table.limits, c) / row.seconds) for row in rows]
 
 
-def errors(found: Iterable[float]) -> list[float]:
-    """|expected / measured - 1|, in order."""
-    return sorted(abs(math.expm1(x)) for x in found)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of sorted values lies."""
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
 def half(row: Row) -> int:
     """Which half a row is in, by a hash of its heads."""
     return zlib.crc32(f"{row.shape.query_heads:.0f}/{row.shape.kv_heads:.0f}".encode()) & 1
@@ -245,12 +233,6 @@ def kept_out(table: Table) -> Outside:
         c = constants(halves[1 - side], table)
         found += list(zip(halves[side], logs(halves[side], table, c), strict=True))
     return found
-
-
-def spread(found: Iterable[float]) -> float:
-    """Standard deviation whose normal has the same 80 % interval: (q90 - q10) / 2.563. Wild rows do not widen it."""
-    ordered = sorted(found)
-    return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80) if ordered else math.nan
 
 
 def fitted(table: Table) -> tuple[Fitted, Outside]:
@@ -310,19 +292,13 @@ def show_transfer(tables: Sequence[tuple[Table, Fitted]]) -> None:
             same = (other.engine, other.family, other.format) == (one.engine, one.family, one.format)
             if same and other is not one:
                 missed = logs(table.rows, table, KINDS[one.family][0](**other.constants))
-                print(
-                    f"{other.accelerator} -> {one.accelerator}, {one.engine} {one.family} {one.format}: median "
-                    f"{median(errors(missed)):.1%}, bias {median(missed):+.1%}, spread {spread(missed):.3f}"
-                )
+                way = f"{other.accelerator} -> {one.accelerator}, {one.engine} {one.family} {one.format}"
+                print(transferred(way, missed))
 
 
 def main() -> None:
     """Prints every score."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
-    data = parser.parse_args().data
-    if not (data / "ops").is_dir():
-        parser.error(f"--data {data}: no folder with ops/")
+    data = asked_of(parser_of(__doc__), "ops").data
     tables: list[tuple[Table, Fitted]] = []
 
     def seen(table: Table, one: Fitted, outside: Outside) -> None:

@@ -12,12 +12,12 @@ No constant of `hwdb/efficiency/` is written by hand: all come from here. CI has
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
 import sys
 from collections import defaultdict
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,11 +30,12 @@ import fit_links
 import fit_single
 import fit_steps
 import yaml
+from fitted import asked_of, parser_of
 
-from roofcast.hwdb.efficiency_files import KINSHIP, read_efficiency
+from roofcast.hwdb.efficiency_files import KINSHIP, kinship, read_efficiency
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fitted import Fitted
 
@@ -53,23 +54,47 @@ FIGURES = 4  # of a constant
 
 def main() -> None:
     """Fits, prints and writes; or compares."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder that the files are written to")
     parser.add_argument("--date", default=date.today().isoformat(), help="that the files state")  # noqa: DTZ011
     parser.add_argument("--check", action="store_true", help="compare with the files that are there; write nothing")
-    asked = parser.parse_args()
-    if not (asked.data / "ops").is_dir():
-        parser.error(f"--data {asked.data}: no folder with ops/, h200/, speed.json and serving.csv")
-    found = [one for module in KERNELS for one in module.fit(asked.data)]
-    (asked.out / KINSHIP).write_text(json.dumps(fit_kinship.fit(asked.data, found), indent=1) + "\n")
-    write(found, asked.data, asked.out, asked.date)  # what is fitted to steps counts with these
-    read_efficiency.cache_clear()
-    steps = fit_steps.fit(asked.data)
-    show([*found, *steps])
-    different = write([*found, *steps], asked.data, asked.out, asked.date)
+    asked = asked_of(parser, "ops")
+    kernels = [one for module in KERNELS for one in module.fit(asked.data)]
+    kin = json.dumps(fit_kinship.fit(asked.data, kernels), indent=1) + "\n"
+    with standing({**documents(kernels, asked.data, asked.date), KINSHIP: kin}):
+        found = [*kernels, *fit_steps.fit(asked.data)]
+    show(found)
+    made = {**documents(found, asked.data, asked.date), KINSHIP: kin}
+    different = changed(made, asked.out)
     print(f"{len(different)} files differ: {', '.join(different) or 'none'}")
-    sys.exit(bool(different) and asked.check)
+    if asked.check:
+        sys.exit(bool(different))
+    asked.out.mkdir(exist_ok=True)
+    for name in different:
+        if name in made:
+            (asked.out / name).write_text(made[name])
+
+
+@contextmanager
+def standing(made: Mapping[str, str], folder: Path = FOLDER) -> Iterator[None]:
+    """Lets the built-in files be these meanwhile, since steps count with the kernels' constants that roofcast reads."""
+    before = {path: path.read_text() for name in made if (path := folder / name).exists()}
+    try:
+        for name, text in made.items():
+            (folder / name).write_text(text)
+        _forget()
+        yield
+    finally:
+        for name in made:
+            path = folder / name
+            path.write_text(before[path]) if path in before else path.unlink(missing_ok=True)
+        _forget()
+
+
+def _forget() -> None:
+    read_efficiency.cache_clear()
+    kinship.cache_clear()
+    fit_steps.ready_of.cache_clear()
 
 
 def show(found: Iterable[Fitted]) -> None:
@@ -85,21 +110,26 @@ def show(found: Iterable[Fitted]) -> None:
         )
 
 
-def write(found: Sequence[Fitted], data: Path, out: Path, day: str) -> list[str]:
-    """Writes a file for each accelerator and engine; names of those that were not as they now are."""
-    out.mkdir(exist_ok=True)
+def documents(found: Iterable[Fitted], data: Path, day: str) -> dict[str, str]:
+    """Name -> text of the file of each accelerator and engine."""
     groups: defaultdict[tuple[str, str], list[Fitted]] = defaultdict(list)
     for one in found:
         groups[one.accelerator, one.engine].append(one)
-    different = []
-    for (accelerator, engine), fits in sorted(groups.items()):
-        path = out / f"{accelerator}.{engine}.yaml"
-        document = _document(accelerator, engine, fits, data, day)
-        text = yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
-        if not path.exists() or _undated(path.read_text()) != _undated(text):
-            different.append(path.name)
-            path.write_text(text)
-    return different
+    return {
+        f"{accelerator}.{engine}.yaml": yaml.safe_dump(
+            _document(accelerator, engine, fits, data, day), sort_keys=False, width=120, allow_unicode=True
+        )
+        for (accelerator, engine), fits in sorted(groups.items())
+    }
+
+
+def changed(made: Mapping[str, str], out: Path) -> list[str]:
+    """Names of files that are not there as they are made, the date apart; and of those there that none is made for."""
+    there = {path.name: path.read_text() for path in out.glob("*.yaml")} if out.is_dir() else {}
+    if (out / KINSHIP).exists():
+        there[KINSHIP] = (out / KINSHIP).read_text()
+    names = sorted({*made, *there})
+    return [name for name in names if _undated(made.get(name, "")) != _undated(there.get(name, ""))]
 
 
 def _undated(text: str) -> list[str]:

@@ -15,7 +15,6 @@ expert parallelism and CUTLASS with it).
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import math
@@ -26,8 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from fit_gemm import TABLES, errors, quantile, spread
-from fitted import Fitted
+from fit_gemm import TABLES
+from fitted import Fitted, asked_of, errors, parser_of, quantile, spread, transferred
 from scipy.optimize import least_squares
 
 from roofcast.calculators.expected.experts import ExpertsConstants, experts_seconds
@@ -260,10 +259,8 @@ def show(one: Fitted, outside: Sequence[tuple[Row, float]], table: Table) -> Non
 
 def main() -> None:
     """Prints every score, and what each table's constants do on other accelerators and engines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
     found = []
-    for table in tables(parser.parse_args().data):
+    for table in tables(asked_of(parser_of(__doc__), "ops").data):
         one, outside = fitted(table)
         show(one, outside, table)
         found.append((table, one))
@@ -271,10 +268,8 @@ def main() -> None:
         for _, other in found:
             if other.format == one.format and other is not one:
                 missed = logs(routed(table, MIDDLE), table.limits, ExpertsConstants(**other.constants))
-                print(
-                    f"{other.accelerator} {other.engine} -> {one.accelerator} {one.engine}, {one.format}: "
-                    f"median {median(errors(missed)):.1%}, bias {median(missed):+.1%}, spread {spread(missed):.3f}"
-                )
+                way = f"{other.accelerator} {other.engine} -> {one.accelerator} {one.engine}, {one.format}"
+                print(transferred(way, missed))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Rules that keep rows out: `floored` (a table whose every call pays for something
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import json
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from fitted import Fitted
+from fitted import Fitted, asked_of, errors, parser_of, quantile, spread, transferred
 from scipy.optimize import least_squares
 
 from roofcast.calculators.expected.gemm import GemmConstants, gemm_seconds
@@ -83,7 +82,6 @@ FLOOR: Final = 4.0  # times the quickest call of the same format on the same dev
 USUAL: Final = (2048, 16384)  # least and most n and k of what models have
 LENDER: Final = "sglang"
 NOTHING: Final = 1e-3  # of its start: a constant that the fit drives below it is 0
-Z80: Final = 1.2815515594457831
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +192,6 @@ def logs(rows: Iterable[Row], limits: Limits, c: GemmConstants) -> list[float]:
     return [math.log(gemm_seconds(row.shape, limits, c) / row.seconds) for row in rows]
 
 
-def errors(found: Iterable[float]) -> list[float]:
-    """|expected / measured - 1|, in order."""
-    return sorted(abs(math.expm1(x)) for x in found)
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of sorted values lies."""
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
 def half(row: Row) -> int:
     """Which half a row is in: all m of a pair of n and k are in one, by a hash of the pair."""
     return zlib.crc32(f"{row.shape.n:.0f}x{row.shape.k:.0f}".encode()) & 1
@@ -217,12 +205,6 @@ def kept_out(table: Table) -> Outside:
         c = constants(halves[1 - side], table)
         found += list(zip(halves[side], logs(halves[side], table.limits, c), strict=True))
     return found
-
-
-def spread(found: Iterable[float]) -> float:
-    """Standard deviation whose normal has the same 80 % interval: (q90 - q10) / 2.563. Wild rows do not widen it."""
-    ordered = sorted(found)
-    return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80)
 
 
 def fitted(table: Table) -> tuple[Fitted, Outside]:
@@ -303,10 +285,7 @@ def show_transfer(found: Sequence[tuple[Table, Fitted]]) -> None:
         for _, other in found:
             if (other.engine, other.format) == (one.engine, one.format) and other is not one:
                 missed = logs(table.rows, table.limits, GemmConstants(**other.constants))
-                print(
-                    f"{other.accelerator} -> {one.accelerator}, {one.engine} {one.format}: "
-                    f"median {median(errors(missed)):.1%}, bias {median(missed):+.1%}, spread {spread(missed):.3f}"
-                )
+                print(transferred(f"{other.accelerator} -> {one.accelerator}, {one.engine} {one.format}", missed))
 
 
 def show_micro(data: Path, found: Sequence[Fitted]) -> None:
@@ -328,9 +307,7 @@ def show_micro(data: Path, found: Sequence[Fitted]) -> None:
 
 def main() -> None:
     """Prints every score."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
-    data = parser.parse_args().data
+    data = asked_of(parser_of(__doc__), "ops").data
     pairs: list[tuple[Table, Fitted]] = []
 
     def seen(table: Table, one: Fitted, outside: Outside) -> None:

@@ -10,7 +10,6 @@ and the others NCCL's. `point_to_point` is an all-to-all of two ranks, each of w
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import math
@@ -20,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from fit_gemm import TABLES, errors, quantile, spread
-from fitted import Fitted
+from fit_gemm import TABLES
+from fitted import Fitted, asked_of, errors, parser_of, quantile, spread, transferred
 from scipy.optimize import least_squares
 
 from roofcast.calculators.expected.links import LinkConstants, link_seconds
@@ -200,10 +199,8 @@ def show(one: Fitted, outside: Sequence[tuple[Row, float]]) -> None:
 
 def main() -> None:
     """Prints every score, and what each table's constants do on other accelerators."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
     found = []
-    for table in tables(parser.parse_args().data):
+    for table in tables(asked_of(parser_of(__doc__), "ops").data):
         ones, outside = fitted(table)
         show(ones[0], outside)
         found.append((table, ones[0]))
@@ -211,10 +208,7 @@ def main() -> None:
         for _, other in found:
             if (other.engine, other.format) == (one.engine, one.format) and other is not one:
                 missed = logs(table.rows, table.fabric, LinkConstants(**other.constants))
-                print(
-                    f"{other.accelerator} -> {one.accelerator}, {one.engine} {one.format}: "
-                    f"median {median(errors(missed)):.1%}, bias {median(missed):+.1%}, spread {spread(missed):.3f}"
-                )
+                print(transferred(f"{other.accelerator} -> {one.accelerator}, {one.engine} {one.format}", missed))
 
 
 if __name__ == "__main__":

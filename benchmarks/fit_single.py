@@ -13,7 +13,6 @@ bits, products in fewer, attention. Nothing is random. Builds are not told apart
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from fitted import Fitted
+from fitted import Z80, Fitted, asked_of, parser_of
 from scipy.optimize import least_squares
 from single_rows import DECODE_ROWS, PREFILL_ROWS, SOURCE, WIDE, Form, Row, form_of, read_rows
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-Z80: Final = 1.2815515594457831
 NOISE: Final = 0.05  # of ln(measured): beyond about twice it a row pulls with its size, no longer its square
 
 
@@ -310,9 +308,7 @@ def show(title: str, scored: Scored) -> None:
 
 def main() -> None:
     """Fits and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
-    data = parser.parse_args().data
+    data = asked_of(parser_of(__doc__), SOURCE).data
     show("decode of one sequence", score(data, DECODE_ROWS))
     show("prefill of one prompt", score(data, PREFILL_ROWS))
 

@@ -19,14 +19,13 @@ import csv
 import json
 import math
 import statistics
-import sys
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from fitted import Z80, Fitted, errors, quantile, spread
+from fitted import Z80, Fitted, asked_of, errors, parser_of, quantile, spread
 from scipy.optimize import least_squares
 
 from roofcast.calculators.deployment import Deployment, Ready, prepare
@@ -372,7 +371,7 @@ def told(constants: HostConstants) -> dict[str, float]:
 
 def main() -> None:
     """Prints each group's errors."""
-    data = Path(sys.argv[1])
+    data = asked_of(parser_of(__doc__), "serving.csv").data
     for engine, rows, c, outside in fits(data):
         print(engine, len(rows), {f.name: float(f"{getattr(c, f.name):.3g}") for f in fields(c)})
         for group in sorted({row.group for row in rows}):

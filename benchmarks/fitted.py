@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import expm1
+from math import expm1, nan
+from pathlib import Path
+from statistics import median
 from typing import Final
 
 Z80: Final = 1.2815515594457831  # half of an 80 % interval, in standard deviations
@@ -54,4 +57,28 @@ def quantile(values: Sequence[float], share: float) -> float:
 def spread(logs: Iterable[float]) -> float:
     """Standard deviation whose normal has the same 80 % interval: (q90 - q10) / 2.563. Wild rows do not widen it."""
     ordered = sorted(logs)
-    return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80)
+    return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80) if ordered else nan
+
+
+def transferred(way: str, logs: Sequence[float]) -> str:
+    """A line that says what constants of another table do: median error, bias and spread of ln(expected / measured).
+
+    >>> transferred("a -> b", [0.0, 0.1, 0.2])
+    'a -> b: median 10.5%, bias +10.0%, spread 0.078'
+    """
+    return f"{way}: median {median(errors(logs)):.1%}, bias {median(logs):+.1%}, spread {spread(logs):.3f}"
+
+
+def parser_of(doc: str | None) -> ArgumentParser:
+    """The options that every fit has."""
+    parser = ArgumentParser(description=doc, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of measurements")
+    return parser
+
+
+def asked_of(parser: ArgumentParser, needed: str, arguments: Sequence[str] | None = None) -> Namespace:
+    """What was asked; where --data is no folder that holds `needed` one line on stderr, and exit code 2."""
+    asked = parser.parse_args(arguments)
+    if not (asked.data / needed).exists():
+        parser.exit(2, f"{parser.prog}: --data {asked.data}: no folder with {needed}\n")
+    return asked

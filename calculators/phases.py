@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.expected.expectation import Expectation
     from roofcast.calculators.roofline import Term
     from roofcast.modelspec.sharding import Shards
     from roofcast.modelspec.step import Step
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
 PIECES: Final = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # that a pipeline may be given a prompt in
+# engines whose stages of a pipeline wait for one another in prefill -> tokens that pass them at once. Source: llama.cpp,
+# common.h, n_ubatch; published prompts on 4 and 8 cards take what one card of their memory would
+IN_TURN: Final[Mapping[str, int]] = {"llama.cpp": 512, "ollama": 512}
 BOUND: Final = attrgetter("bound")
 EXPECTED: Final = attrgetter("expected")
 HEAD_TERMS: Final = ("head", "tp.logits")
@@ -170,24 +174,39 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
         partial(_piped, ready, made, [times for _, times in steps]) if piped else partial(_turns, ready, made[0], parts)
     )
     gained, count = _gained(asked, steps[0][0], shards.dp * parts), sum(times for _, times in steps)
-    point = Point(asked, work, passes(BOUND), not reason, reason, gained, count, shards.pp)
-    return (
-        point
-        if ready.expectation is None
-        else _expected(ready, replace(point, kernels=work.expected * passes(EXPECTED)), steps, made)
-    )
+    bound = passes(BOUND)
+    if ready.expectation is None:
+        return Point(asked, work, bound, not reason, reason, gained, count, shards.pp)
+    if piped and asked.budget is None and ready.deployment.engine in IN_TURN:
+        kernels, host = _in_turn(ready, ready.expectation, asked, here)
+    else:
+        kernels, host = work.expected * passes(EXPECTED), _host(ready, ready.expectation, asked.phase, steps, made)
+    spread = ready.expectation.spread(work.terms, host, asked.phase)
+    return Point(asked, work, bound, not reason, reason, gained, count, shards.pp, kernels, host, spread)
 
 
-def _expected(ready: Ready, point: Point, steps: Sequence[tuple[Step, int]], made: Sequence[Estimate]) -> Point:
-    """The same with the time of the host in every step, and the spread of the whole."""
-    constants, phase, devices = ready.expectation, point.asked.phase, ready.deployment.shards.devices
-    if constants is None:
-        return point
-    host = sum(
-        times * constants.host(phase, devices, sum(group.sequences for group in step.groups), work)
+def _in_turn(ready: Ready, expectation: Expectation, asked: Asked, here: int) -> tuple[float, float]:
+    """Expected time of kernels and of the host where stages wait for one another: the sum over all pieces. [s]"""
+    pieces = replace(asked, budget=IN_TURN[ready.deployment.engine])
+    steps = tuple(_steps(pieces, ready.deployment.shards, here))
+    made = [estimate(ready, step) for step, _ in steps]
+    kernels = sum(one.expected * times for one, (_, times) in zip(made, steps, strict=True))
+    return kernels, _host(ready, expectation, asked.phase, steps, made)
+
+
+def _host(
+    ready: Ready,
+    expectation: Expectation,
+    phase: str,
+    steps: Sequence[tuple[Step, int]],
+    made: Sequence[Estimate],
+) -> float:
+    """Time of the host in all steps that no kernel hides. [s]"""
+    devices = ready.deployment.shards.devices
+    return sum(
+        times * expectation.host(phase, devices, sum(group.sequences for group in step.groups), work)
         for (step, times), work in zip(steps, made, strict=True)
     )
-    return replace(point, host=host, spread=constants.spread(point.work.terms, host, phase))
 
 
 def _turns(ready: Ready, work: Estimate, parts: int, seconds: Seconds) -> float:

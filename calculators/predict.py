@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from roofcast.calculators.measurement import Measurement
     from roofcast.calculators.phases import Point
 
+#: quantities of a prompt alone, which no token is decoded for
+PROMPTS: Final = frozenset(("prefill_seconds", "ttft_seconds"))
+
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
@@ -85,9 +88,8 @@ def output_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
         raise UnansweredError("a rate at no stated concurrency: the load decides it, which is simulated")
     batch = point.batch
     spent = _sum((_of(_decode(ready, point)), 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
-    if spent.expected is None or spent.bound is None or spent.low is None or spent.high is None:
-        return Predicted(None, None, None, None, rate=True)
-    return Predicted(batch / spent.bound, batch / spent.expected, batch / spent.high, batch / spent.low, rate=True)
+    ends = (spent.bound, spent.expected, spent.high, spent.low)
+    return Predicted(*(seconds and batch / seconds for seconds in ends), rate=True)
 
 
 def total_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:

@@ -7,22 +7,21 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.predict import PREDICTORS, Predicted
 from roofcast.hwdb.accelerator_class import class_of
+from roofcast.hwdb.files import AcceleratorFileError
 from roofcast.modelspec.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.measurement import Measurement
 
 P90: Final = 0.9
 TOLERANCE: Final = 1.02  # by which a measured time may be quicker than its bound: a card may boost over its data sheet
-REFUSALS: Final = (ModelError, UsageError, UnansweredError, LookupError)
+REFUSALS: Final = (ModelError, UsageError, UnansweredError, AcceleratorFileError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,8 @@ class PointRow:
     """As written."""
     gpu: str | None
     """Id of the accelerator; as written where it is not known."""
+    gpu_class: str | None
+    """What a buyer would call it; null where the accelerator is not known."""
     gpus: int | None
     """All together."""
     engine: str | None
@@ -64,7 +65,7 @@ class PointRow:
     high: float | None
     """High end of its 80 % interval."""
     error: float | None
-    """expected / measured - 1. [-]"""
+    """expected / measured - 1; bound / measured - 1 where no expected times are asked for. [-]"""
     inside: bool | None
     """Whether the measured value lies in the interval."""
     beaten: bool | None
@@ -79,18 +80,20 @@ class PointRow:
 class SummaryRow:
     """A group of points."""
 
+    by: str
+    """all, or the name of --by."""
     group: str
     """all, or what the points have in common."""
     points: int
     """That are counted."""
     median_error: float
-    """Of |expected / measured - 1|. [-]"""
+    """Of |error|. [-]"""
     p90_error: float
     """Its 90th percentile. [-]"""
     bias: float
-    """Median of expected / measured - 1. [-]"""
-    inside_interval: float
-    """Share of the points in their 80 % interval. [-]"""
+    """Median error with its sign. [-]"""
+    inside_interval: float | None
+    """Share of the points in their 80 % interval; null where no expected times are asked for. [-]"""
     bound_error: float
     """Median error were the bound taken for the expectation. [-]"""
     beaten: int
@@ -106,40 +109,57 @@ class ValidateResult:
     summary: list[SummaryRow]
     """All points, then a row a group."""
     counted: int
-    """Points with an expected value."""
+    """Points that have an error, and count."""
+    error_of: str
+    """expected, or bound where no expected times are asked for."""
     uncounted: dict[str, int]
     """Why points are not counted -> how many."""
 
 
 def validate_result(
-    points: Sequence[Measurement], ready_of: Callable[[Measurement], Ready], groups: Sequence[str]
-) -> tuple[ValidateResult, Remarks]:
+    points: Iterable[Measurement],
+    ready_of: Callable[[Measurement], Ready],
+    groups: Sequence[str],
+    *,
+    expected: bool = True,
+) -> ValidateResult:
     """Answers `validate`.
 
     Args:
         points: measured.
-        ready_of: the deployment that a point was measured on, with an expectation.
+        ready_of: the deployment that a point was measured on, with an expectation where expected times are asked for.
         groups: of `GROUPS`, by which points are summed up.
-
-    Raises:
-        UsageError: a group that is not known.
+        expected: whether expected times are held against the measured ones; else bounds are.
     """
-    unknown = next((name for name in groups if name not in GROUPS), None)
-    if unknown:
-        raise UsageError(f"--by {unknown}: known: {', '.join(GROUPS)}")
     rows = [_row(point, ready_of) for point in points]
     counted = [row for row in rows if row.reason is None]
     uncounted: defaultdict[str, int] = defaultdict(int)
     for row in rows:
         if row.reason is not None:
             uncounted[row.reason] += 1
-    result = ValidateResult(
+    return ValidateResult(
         points=sorted(rows, key=_worst),
         summary=_summary(counted, groups),
         counted=len(counted),
+        error_of="expected" if expected else "bound",
         uncounted=dict(sorted(uncounted.items(), key=lambda pair: (-pair[1], pair[0]))),
     )
-    return result, remarks()
+
+
+def known_groups(text: str) -> list[str]:
+    """Names of --by, each once.
+
+    Raises:
+        UsageError: one that is not known.
+
+    >>> known_groups("gpu,engine,gpu")
+    ['gpu', 'engine']
+    """
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = next((name for name in names if name not in GROUPS), None)
+    if unknown:
+        raise UsageError(f"--by {unknown}: known: {', '.join(GROUPS)}")
+    return names
 
 
 def _worst(row: PointRow) -> tuple[bool, float]:
@@ -156,15 +176,16 @@ def _row(point: Measurement, ready_of: Callable[[Measurement], Ready]) -> PointR
         found = PREDICTORS[point.quantity](ready, point)
     except REFUSALS as error:
         reason = reason or str(error)
-    if found.expected is None and reason is None:
+    if found.bound is None and reason is None:
         reason = "does not fit the memory"
-    known = found.expected is not None and found.low is not None and found.high is not None
+    compared = found.bound if found.expected is None else found.expected
     return PointRow(
         source=point.source,
         id=point.id,
         quantity=point.quantity,
         model=point.model,
         gpu=ready.deployment.accelerator.id if ready else point.gpu,
+        gpu_class=class_of(ready.deployment.accelerator) if ready else None,
         gpus=point.gpus,
         engine=point.engine,
         weights=point.weights,
@@ -177,10 +198,10 @@ def _row(point: Measurement, ready_of: Callable[[Measurement], Ready]) -> PointR
         expected=found.expected,
         low=found.low,
         high=found.high,
-        error=found.expected / point.value - 1 if found.expected else None,
-        inside=found.low <= point.value <= found.high if known else None,  # type: ignore[operator]
+        error=compared / point.value - 1 if compared else None,
+        inside=None if found.low is None or found.high is None else found.low <= point.value <= found.high,
         beaten=_beaten(point, found),
-        own=_own(ready) if ready else None,
+        own=_own(ready) if ready and ready.expectation else None,
         reason=reason,
     )
 
@@ -193,9 +214,9 @@ def _beaten(point: Measurement, found: Predicted) -> bool | None:
 
 
 def _own(ready: Ready) -> bool:
-    """Whether the constants of matrices are of this accelerator and engine."""
+    """Whether the constants of matrices are of this accelerator and engine, if of another format."""
     used = ready.expectation.used if ready.expectation else []
-    return all("format" in one.ways or not one.ways for one in used if one.family in {"gemm", "moe"})
+    return all(set(one.ways) <= {"format"} for one in used if one.family in {"gemm", "moe"})
 
 
 #: name of --by -> what it puts together
@@ -203,38 +224,40 @@ GROUPS: Final[Mapping[str, Callable[[PointRow], str]]] = {
     "quantity": lambda row: row.quantity,
     "gpu": lambda row: row.gpu or "?",
     "engine": lambda row: row.engine or "none",
-    "class": lambda row: class_of(row.gpu or ""),
-    "constants": lambda row: "constants of the GPU and engine" if row.own else "constants of others",
+    "class": lambda row: row.gpu_class or "?",
+    "constants": lambda row: {None: "none", True: "of GPU and engine", False: "of others"}[row.own],
     "source": lambda row: row.source,
     "model": lambda row: row.model or "?",
 }
-DEFAULT_GROUPS: Final = ("quantity", "engine", "class", "gpu", "constants")
 
 
 def _summary(rows: Sequence[PointRow], groups: Iterable[str]) -> list[SummaryRow]:
     if not rows:
         return []
-    made = [group_of("all", rows)]
+    made = [group_of("all", "all", rows)]
     for name in groups:
         parts: defaultdict[str, list[PointRow]] = defaultdict(list)
         for row in rows:
             parts[GROUPS[name](row)].append(row)
         made += [
-            group_of(part, some) for part, some in sorted(parts.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+            group_of(name, part, some)
+            for part, some in sorted(parts.items(), key=lambda pair: (-len(pair[1]), pair[0]))
         ]
     return made
 
 
-def group_of(name: str, rows: Sequence[PointRow]) -> SummaryRow:
-    """Median and 90th percentile of |expected / measured - 1|, and how many lie in their interval. [-]"""
+def group_of(by: str, name: str, rows: Sequence[PointRow]) -> SummaryRow:
+    """Median and 90th percentile of |error|, and how many lie in their interval. [-]"""
     errors = sorted(abs(row.error or 0.0) for row in rows)
+    known = [row.inside for row in rows if row.inside is not None]
     return SummaryRow(
+        by=by,
         group=name,
         points=len(rows),
         median_error=statistics.median(errors),
         p90_error=errors[min(len(errors) - 1, int(P90 * len(errors)))],
         bias=statistics.median(row.error or 0.0 for row in rows),
-        inside_interval=sum(bool(row.inside) for row in rows) / len(rows),
+        inside_interval=sum(known) / len(known) if known else None,
         bound_error=statistics.median(abs((row.bound or 0.0) / row.measured - 1) for row in rows),
         beaten=sum(bool(row.beaten) for row in rows),
     )

@@ -62,7 +62,7 @@ def missed(rules: Iterable[Gate], result: ValidateResult) -> list[str]:
     """What of the rules all points together do not meet, a line each.
 
     Raises:
-        UnansweredError: no point could be predicted.
+        UnansweredError: no point could be predicted, or bounds were held against the points, which have no interval.
     """
     rules = list(rules)
     if rules and not result.summary:
@@ -70,7 +70,9 @@ def missed(rules: Iterable[Gate], result: ValidateResult) -> list[str]:
     lines = []
     for rule in rules:
         field, sign = KNOWN[rule.what]
-        actual = float(getattr(result.summary[0], field))
+        actual = getattr(result.summary[0], field)
+        if actual is None:
+            raise UnansweredError(f"{rule.text}: bounds have no interval; leave --efficiency bound out")
         if not (actual <= rule.value if sign == "<=" else actual >= rule.value):
             shown = f"{actual:.0f}" if rule.what in COUNTS else f"{actual:.1%}"
             lines.append(f"{rule.text} is not met: it is {shown}")

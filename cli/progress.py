@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from rich.progress import Progress as Bar
 
 
 class ShardProgress:
-    """Counts weight files that are read; the bar appears with the first of several."""
+    """Counts weight files that are read, or what else there are many of; the bar appears with the first of several."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -31,7 +32,7 @@ class ShardProgress:
             console=Console(stderr=True),
             transient=True,
         )
-        self._bar.add_task(f"{self._name}: headers of", total=total)
+        self._bar.add_task(self._name, total=total)
         self._bar.start()
 
     def advance(self) -> None:
@@ -46,9 +47,14 @@ class ShardProgress:
             self._bar = None
 
 
-@contextmanager
-def shard_progress(name: str) -> Iterator[ShardProgress | None]:
+def shard_progress(name: str) -> AbstractContextManager[ShardProgress | None]:
     """A bar for the headers of one model; None where stderr is no terminal."""
+    return progress_of(f"{name}: headers of")
+
+
+@contextmanager
+def progress_of(name: str) -> Iterator[ShardProgress | None]:
+    """A bar under that name; None where stderr is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roofcast.cli import options
 from roofcast.cli.errors import GateError
-from roofcast.cli.session import Output, chart_ending, check_output, explain_or, present, present_chart
+from roofcast.cli.session import Output, attempt, chart_ending, check_output, explain_or, present, present_chart
+from roofcast.cli.session import worst as worst_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roofcast.calculators.validate import ValidateResult
+    from roofcast.calculators.validate_gate import Gate
 
 DEFAULT_WORST = 15
 
@@ -33,7 +40,12 @@ def validate(
     weights: options.Weights = None,
     kv: options.Kv = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", metavar="N", help="Sequences at once, where the file does not say.")
+        int | None,
+        typer.Option("--batch", metavar="N", help="Sequences at once; like all of these whatever files say."),
+    ] = None,
+    prompt: Annotated[int | None, typer.Option("--prompt", metavar="N", help="Tokens of a prompt.")] = None,
+    output_tokens: Annotated[
+        int | None, typer.Option("--output", metavar="N", help="Tokens that a request gets.")
     ] = None,
     by: Annotated[
         str,
@@ -61,40 +73,60 @@ def validate(
     Files of benchmarks, or the published figures that come with roofcast: median error, intervals, the worst misses.
     """
     explain_or(explain, "files")
-    from roofcast.calculators.validate import validate_result
-    from roofcast.calculators.validate_gate import missed, read_gate
+    from roofcast.calculators.validate import known_groups, validate_result
+    from roofcast.calculators.validate_gate import read_gate
     from roofcast.cli.deploy import efficiency_of
-    from roofcast.cli.validating import Setups, gathered
+    from roofcast.cli.validating import Setups, asked_of, gathered, progressing
     from roofcast.reports.validate import validate_document
 
     output, chart = Output(format, out, strict), chart_ending(out, format)
     check_output(output, files or [], chart=chart is not None)
     rules = [read_gate(text) for text in require or []]
-    options.size(max(worst, 1), "--worst")
+    groups, efficiencies = known_groups(by), efficiency_of(efficiency)
+    if worst:
+        options.size(worst, "--worst")
     given = {
         name: value
         for name, value in {
             "model": model, "gpu": gpu, "gpus": gpus, "tp": tp, "pp": pp, "ep": ep, "dp": dp,
-            "engine": engine, "weights": weights, "kv": kv, "batch": batch,
+            "engine": engine, "weights": weights, "kv": kv, "batch": batch, "prompt": prompt, "output": output_tokens,
         }.items()
         if value is not None
     }  # fmt: skip
-    points, said = gathered(files or [], given)
-    setups = Setups(efficiency_of(efficiency), offline)
-    result, more = validate_result(points, setups.ready, [name for name in by.split(",") if name])
+    asked_of(given)
+    found = gathered(files or [], given)
+    if not found.points:
+        raise typer.Exit(found.code)
+    setups = Setups(efficiencies, offline)
+    result = validate_result(progressing(found.points), setups.ready, groups, expected=efficiencies.wanted)
     inputs = {
         "files": files or [],
         **given,
-        "by": by,
+        "by": groups,
         "worst": worst,
         "efficiency": efficiency,
         "require": require or [],
     }
-    document = validate_document(result, inputs, said + more, worst)
+    document = validate_document(result, inputs, found.remarks + setups.said, worst)
     if chart:
         present_chart(document, output, chart)
     else:
         present(document, output)
+    raise typer.Exit(worst_of(found.code, attempt(lambda: judge(result, rules))))
+
+
+def judge(result: ValidateResult, rules: Sequence[Gate]) -> None:
+    """Holds the rules against the points.
+
+    Raises:
+        UnansweredError: there is nothing to hold them against.
+        GateError: what is not met.
+    """
+    from roofcast.calculators.errors import UnansweredError
+    from roofcast.calculators.validate_gate import missed
+
+    if not result.counted:
+        raise UnansweredError(f"no point can be predicted: {next(iter(result.uncounted))}")
     failed = missed(rules, result)
     if failed:
         raise GateError("; ".join(failed))

@@ -7,21 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofcast.calculators.cache_format import ENGINES
-from roofcast.calculators.errors import UsageError
+from roofcast.calculators.answer import Remarks
+from roofcast.calculators.cache_format import ENGINES, check_engine
+from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.measurement_file import LARGEST
+from roofcast.cli import options
 from roofcast.cli.deploy import Machine, deploy, expecting
-from roofcast.cli.session import Lookup
+from roofcast.cli.errors import OK, exit_code
+from roofcast.cli.session import Lookup, formats, load_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.measurement import Measurement, Reading
     from roofcast.cli.deploy import Efficiencies
 
 STDIN = "-"
+MOST_NAMED = 5  # engines in a remark
+MANY = 50  # points that take about a second
 
 
 @dataclass(slots=True)
@@ -31,25 +35,30 @@ class Setups:
     Args:
         efficiencies: constants of expected times.
         offline: whether nothing is asked of the network.
+        known: deployments by what makes them, or what is wrong with them.
+        said: what should be said of those that there are.
     """
 
     efficiencies: Efficiencies
     offline: bool
     known: dict[tuple[object, ...], Ready | Exception] = field(default_factory=dict)
+    said: Remarks = field(default_factory=Remarks)
 
     def ready(self, point: Measurement) -> Ready:
         """The deployment that a point was measured on.
 
         Raises:
-            ModelError, UsageError, UnknownAcceleratorError: what of it is not known.
+            UnansweredError: what of it is not known.
         """
         layout = point.tp, point.pp, point.ep, point.dp
         key = point.model, point.revision, point.gpu, *layout, point.engine, point.weights, point.kv
         if key not in self.known:
             try:
                 self.known[key] = self._made(point)
-            except (ValueError, LookupError, OSError) as error:
-                self.known[key] = error
+            except Exception as error:
+                if exit_code(error) is None:  # a fault of our own
+                    raise
+                self.known[key] = UnansweredError(str(error))
         found = self.known[key]
         if isinstance(found, Exception):
             raise found
@@ -60,25 +69,77 @@ class Setups:
         engine = point.engine if point.engine in ENGINES else "none"
         machine = Machine(point.gpu, None, *shares, network=None, engine=engine)
         lookup = Lookup(point.revision, self.offline)
-        return expecting(deploy(point.model or "", lookup, machine, point.weights, point.kv), self.efficiencies).ready
+        made = deploy(point.model or "", lookup, machine, point.weights, point.kv)
+        self.said += made.remarks
+        return expecting(made, self.efficiencies).ready
 
 
-def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> tuple[list[Measurement], Remarks]:
-    """The points of files, with what the command line states; without files those that are published with roofcast.
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Measured points.
 
-    Raises:
-        MeasurementFileError, UsageError: a file that cannot be read.
+    Args:
+        points: of all files that can be read, with what the command line states.
+        remarks: how they were read and completed.
+        code: exit code of the files; another than 0 where one of them was complained of.
     """
+
+    points: tuple[Measurement, ...]
+    remarks: Remarks
+    code: int
+
+
+def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> Gathered:
+    """The points of files, or without any those that are published with roofcast; files that cannot be read are named."""
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.measurement import complete
     from roofcast.calculators.measurement_file import decode, read_measurements
 
-    readings = [read_measurements(decode(_content(name), name), name) for name in files]
-    readings = readings or [_published()]
-    points = [point for reading in readings for point in reading.points]
-    done = complete(points, given)
+    readings: list[Reading] = [] if files else [_published()]
+
+    def read(name: str) -> None:
+        readings.append(read_measurements(decode(_content(name), name), name))
+
+    code = load_all(files, read) if files else OK
+    done = complete([point for reading in readings for point in reading.points], given)
     said = [line for reading in readings for line in reading.remarks]
-    return list(done.points), remarks(done.assumed, said, done.given)
+    return Gathered(done.points, remarks([*done.assumed, _no_engine(done.points)], said, done.given), code)
+
+
+def _no_engine(points: Sequence[Measurement]) -> str | None:
+    """How many points ran an engine that roofcast does not know, or name none."""
+    lost = [point.engine or "not stated" for point in points if point.engine not in ENGINES]
+    if not lost:
+        return None
+    names = ", ".join(sorted(set(lost))[:MOST_NAMED])
+    return f"engine: {len(lost):,} of {len(points):,} points ran none that is known ({names}): the usual one of the GPU is taken"
+
+
+def asked_of(given: Mapping[str, str | float]) -> None:
+    """Refuses what the command line states and cannot be, before any file is read.
+
+    Raises:
+        UnitError, UnknownFormatError, UsageError: naming the option.
+    """
+    for name in ("gpus", "tp", "pp", "ep", "dp", "batch", "prompt", "output"):
+        if name in given:
+            options.size(int(given[name]), f"--{name}")
+    check_engine(str(given.get("engine", "none")))
+    weights, kv = (str(given[name]) if name in given else None for name in ("weights", "kv"))
+    formats(weights, kv)
+
+
+def progressing(points: Sequence[Measurement]) -> Iterator[Measurement]:
+    """The points one by one, counted by a bar where stderr is a terminal and there are many."""
+    from roofcast.cli.progress import progress_of
+
+    with progress_of("points") as bar:
+        if bar is not None and len(points) >= MANY:
+            bar.start(len(points))
+        for point in points:
+            yield point
+            if bar is not None:
+                bar.advance()
 
 
 def _published() -> Reading:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roofcast.hwdb.files import accelerator_files, read_accelerator
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
 CLASSES: Final[dict[str, Callable[[Accelerator], bool]]] = {
     "Apple": lambda one: one.vendor == "apple",
     "GeForce": lambda one: one.vendor == "nvidia" and "geforce" in one.name.lower(),
+    "Jetson and DGX Spark": lambda one: one.vendor == "nvidia" and (one.memory_type or "").lower().startswith("lpddr"),
     "RTX workstation": lambda one: one.vendor == "nvidia" and "rtx" in one.name.lower(),
     "NVIDIA data centre": lambda one: one.vendor == "nvidia",
     "AMD Instinct": lambda one: one.vendor == "amd" and "instinct" in one.name.lower(),
@@ -23,14 +22,11 @@ CLASSES: Final[dict[str, Callable[[Accelerator], bool]]] = {
 OTHER: Final = "other"
 
 
-def class_of(identity: str) -> str:
-    """The class of an accelerator by its id; `other` where none is known.
+def class_of(accelerator: Accelerator) -> str:
+    """The class of an accelerator; `other` where it is of none.
 
-    >>> class_of("rtx-4090"), class_of("h200-sxm"), class_of("apple-m2-ultra")
-    ('GeForce', 'NVIDIA data centre', 'Apple')
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> [class_of(find_accelerator(name).accelerator) for name in ("rtx-4090", "h200-sxm", "apple-m2-ultra")]
+    ['GeForce', 'NVIDIA data centre', 'Apple']
     """
-    path = accelerator_files().get(identity)
-    if path is None:
-        return OTHER
-    accelerator = read_accelerator(path)
     return next((name for name, holds in CLASSES.items() if holds(accelerator)), OTHER)

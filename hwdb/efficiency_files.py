@@ -37,6 +37,7 @@ ALIKE: Final[tuple[frozenset[str], ...]] = (
     frozenset(("gpt-fast", "exllamav2", "mlc")),
     frozenset(("transformers",)),
 )
+USUAL: Final = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")  # engines, the usual ones first
 SAME: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another
 #: names of files that are fitted to all accelerators of a class
 CLASSES: Final = frozenset(("gddr", "hbm", "lpddr", "apple", "amd", "intel"))
@@ -112,6 +113,20 @@ def kinship() -> Mapping[str, float]:
     """What a spread grows by, squared and summed, for each way in which constants are another machine's or engine's. [-]"""
     table: dict[str, float] = json.loads((BUILT_IN / KINSHIP).read_text(encoding="utf-8"))["spread"]
     return table
+
+
+def usual_engine(accelerator: Accelerator) -> str:
+    """The engine that is taken where none is named: vLLM or the next of `USUAL` that was measured there.
+
+    Where none was, llama.cpp on shared memory (LPDDR), else vLLM.
+
+    >>> from roofcast.hwdb.lookup import find_accelerator
+    >>> [usual_engine(find_accelerator(name).accelerator) for name in ("h200", "rtx-4090", "apple-m4-max", "b200")]
+    ['vllm', 'llama.cpp', 'llama.cpp', 'vllm']
+    """
+    measured = {name[len(accelerator.id) + 1 :] for name in efficiency_files() if name.startswith(f"{accelerator.id}.")}
+    found = next((engine for engine in USUAL if engine in measured), None)
+    return found or (USUAL[-1] if memory_kind(accelerator) == "lpddr" else USUAL[0])
 
 
 def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:

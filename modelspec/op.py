@@ -104,3 +104,8 @@ class Exchange:
     def calls(self) -> float:
         """How often: each is a kernel."""
         return self.times
+
+    @property
+    def format(self) -> str:
+        """The pattern: what its constants are told apart by."""
+        return self.pattern

@@ -173,7 +173,7 @@ def prefill_seconds(shape: PrefillShape, limits: Limits, c: PrefillConstants) ->
     else:
         blocks = shape.sequences * shape.query_heads * ceil(shape.new / ROWS)
     waves = blocks / limits.sms
-    whole = shape.flops + 2.0 * wide * (c.tile - 1.0)
+    whole = shape.flops + 2.0 * wide * max(0.0, c.tile - 1.0)
     longest = shape.new + shape.before * min(1.0, waves)
     if wide:
         longest = min(longest, shape.flops / (2.0 * wide))

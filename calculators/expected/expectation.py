@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from math import hypot
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
 from roofcast.calculators.expected.limits import Limits
+from roofcast.calculators.expected.links import link_seconds
 from roofcast.calculators.expected.stream import stream_seconds
-from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship, read_efficiency
+from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship, read_efficiency, usual_engine
 from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
 from roofcast.modelspec.schemes import Blocks
 
@@ -33,7 +34,6 @@ MATRICES: Final = frozenset((GEMM, MOE))
 LEAST_CALLS: Final = 1e-9
 ANY: Final = "any"
 NONE: Final = "none"
-LIKE: Final = "vllm"  # the engine whose constants count where none is asked
 SMS: Final = 108.0  # multiprocessors of a device whose data sheet has no such thing
 # format -> those whose constants stand in for it, the nearest first
 STAND_INS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -106,6 +106,8 @@ class Expectation:
     kernels: Mapping[str, str] = field(default_factory=dict)
     choices: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _limits: dict[str, Limits] = field(default_factory=dict)
+    _fabric: Fabric | None = None
+    _exchanged: dict[Exchange, float] = field(default_factory=dict)
     _plans: dict[tuple[str, str, str], _Plan] = field(default_factory=dict)
 
     def seconds(self, op: Op, phase: str) -> float:
@@ -143,10 +145,13 @@ class Expectation:
 
     def exchanged(self, exchange: Exchange, fabric: Fabric) -> float:
         """Expected time of an exchange, all its times. [s]"""
-        formula = FAMILIES[COLLECTIVE].formula
-        if formula is None:
-            return 0.0
-        return formula(exchange, fabric, self.choice(COLLECTIVE, exchange.pattern).constants)
+        if self._fabric is not fabric:
+            self._fabric, self._exchanged = fabric, {}
+        found = self._exchanged.get(exchange)
+        if found is None:
+            constants = self.choice(COLLECTIVE, exchange.pattern).constants
+            found = self._exchanged[exchange] = link_seconds(exchange, fabric, constants)
+        return found
 
     def host(self, phase: str, devices: int, sequences: float, work: Estimate) -> float:
         """Time of the host in one step that no kernel hides. [s]"""
@@ -180,15 +185,15 @@ class Expectation:
 
         sigma^2 = parts^2 sum over families of (share of the time x spread)^2 + (that of whole steps)^2.
         """
-        sums: dict[tuple[str, str], float] = {(HOST, phase): host}
+        sums: dict[tuple[str, str], float] = {(HOST, phase): host} if host else {}
         for term in terms:
             op = term.op
-            key = op.family, op.format if isinstance(op, Op) else op.pattern
+            key = op.family, op.format
             sums[key] = sums.get(key, 0.0) + term.expected
         total = sum(sums.values())
-        parts = (seconds / total * self.choice(*key).spread for key, seconds in sums.items() if seconds)
         step = self.choice(STEP, phase)
-        return hypot(step.constants.parts * hypot(*parts), step.spread)
+        parts = hypot(*(seconds * self.choice(*key).spread for key, seconds in sums.items()))
+        return hypot(step.constants.parts * parts / total if total else 0.0, step.spread)
 
     @property
     def used(self) -> list[Choice]:
@@ -217,17 +222,24 @@ def _chosen(candidate: Candidate | None, efficiency: Efficiency, fit: Fit, numbe
     ways = () if candidate is None else tuple(_ways(candidate))
     if fit.format not in {number_format, ANY}:
         ways = (*ways, "format")
-    made = FAMILIES[fit.family].constants
-    known = {one.name for one in fields(made)}
-    unknown = next((name for name in fit.constants if name not in known), None)
-    name = f"{efficiency.accelerator}.{efficiency.engine}"
+    made, name = FAMILIES[fit.family].constants, f"{efficiency.accelerator}.{efficiency.engine}"
+    _check_names(fit, made, name)
+    wider = kinship()
+    spread = hypot(fit.spread, *(wider[way] for way in ways))
+    return Choice(fit.family, number_format, made(**fit.constants), spread, name, fit, ways)
+
+
+def _check_names(fit: Fit, made: type[Any], name: str) -> None:
+    """Refuses constants that a family's formula does not know, and a fit without one that it needs."""
+    known = {one.name: one.default is MISSING for one in fields(made)}
+    unknown = next((constant for constant in fit.constants if constant not in known), None)
     if unknown:
         raise EfficiencyFileError(
             f"{name}: {fit.family} has no constant {unknown!r}; known: {', '.join(sorted(known))}"
         )
-    wider = kinship()
-    spread = hypot(fit.spread, *(wider[way] for way in ways))
-    return Choice(fit.family, number_format, made(**fit.constants), spread, name, fit, ways)
+    missing = [constant for constant, needed in known.items() if needed and constant not in fit.constants]
+    if missing:
+        raise EfficiencyFileError(f"{name}: {fit.family} {fit.format} lacks {', '.join(missing)}")
 
 
 def _ways(candidate: Candidate) -> Iterator[str]:
@@ -255,13 +267,13 @@ def expectation_of(accelerator: Accelerator, engine: str, roofs: Roofs, file: Pa
 
     Args:
         accelerator: for which.
-        engine: for which; none is as vLLM.
+        engine: for which; none is the accelerator's usual one.
         roofs: of both.
         file: of the user's, which counts before all others.
 
     Raises:
         AcceleratorFileError: a file that cannot be read.
     """
-    asked = LIKE if engine == NONE else engine
+    asked = usual_engine(accelerator) if engine == NONE else engine
     own = None if file is None else read_efficiency(file)
     return Expectation(accelerator, asked, roofs, candidates(accelerator, asked), own)

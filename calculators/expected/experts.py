@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.expected.limits import Limits
     from roofcast.modelspec.shapes import ExpertsShape
 
+LEAST_TILE: Final = 16.0  # rows of the smallest tile that kernels choose, where experts get few
 ACTIVATION_BYTES: Final = 2.0  # of an element that is read or written beside the weights
 
 
@@ -38,11 +39,12 @@ class ExpertsConstants:
 def experts_seconds(shape: ExpertsShape, limits: Limits, c: ExpertsConstants) -> float:
     """Expected time of one matrix of a layer's routed experts, on the fullest of ep devices. [s]
 
-    t = t0 + max(2 n k (full + tile read) / (peak ec), read bytes / (bandwidth em)) + 2 (n + k) (carry full + sort T k) / bandwidth
+    t = t0 + max(2 n k (full + spare) / (peak ec), read bytes / (bandwidth em)) + 2 (n + k) (carry full + sort T k) / bandwidth
 
     T tokens choose k of E: read = E (1 - (1 - k/E)^T) / ep experts on the device, one where it would be less; full =
     T k / ep (1 + skew sqrt((ep - 1) / E)) rows: loads of E / ep experts are summed, so that the fullest of ep sums
-    stands out by the root of ep / E. Read and full are at least what the roofline counts, every addend is at least 0.
+    stands out by the root of ep / E. Spare rows of last tiles are read min(tile, 16 + full / read): kernels take small tiles
+    where experts get few rows. Read and full are at least what the roofline counts, every addend is at least 0.
 
     Kernels go over the T k rows of all devices' experts: those that are elsewhere are skipped, but sorted, and summed.
     Source: fitted to measured fused kernels by benchmarks/fit_experts.py, half of a layer's call to each of its matrices.
@@ -60,7 +62,8 @@ def experts_seconds(shape: ExpertsShape, limits: Limits, c: ExpertsConstants) ->
     distinct = experts * (1.0 - unread)
     read = max(distinct / ep, min(1.0, distinct))
     full = chosen / ep * (1.0 + c.skew * sqrt((ep - 1.0) / experts))
-    compute = 2.0 * shape.n * shape.k * (full + c.tile * read) / (limits.peak * c.ec)
+    spare = read * min(c.tile, LEAST_TILE + full / read) if read else 0.0
+    compute = 2.0 * shape.n * shape.k * (full + spare) / (limits.peak * c.ec)
     memory = read * shape.expert_bytes / (limits.bandwidth * c.em)
     carried = ACTIVATION_BYTES * (shape.n + shape.k) * (c.carry * full + c.sort * chosen) / limits.bandwidth
     return c.t0 + max(compute, memory) + carried

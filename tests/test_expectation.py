@@ -1,0 +1,395 @@
+"""Expected times: whole steps worked out on paper, and whose constants count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import hypot
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from roofcast.calculators.expected.expectation import STAND_INS, kernels_of
+from roofcast.calculators.expected.families import FAMILIES
+from roofcast.calculators.phases import Asked, Point, answer_point
+from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship
+from roofcast.hwdb.lookup import find_accelerator
+from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.op import MOE
+from roofcast.modelspec.sharding import Shards
+from tests.checkpoints import catalogued, loaded
+from tests.expecting import PERFECT_FITS, ROUND_FITS, content, deployed, expected_of, known, written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roofcast.calculators.deployment import Ready
+
+US: Final = 1e-6
+# everything about it is round: 10 layers of 1.4, 1, 4 and 2 million weights, and a head of 10 million
+ROUND_MODEL: Final[dict[str, Any]] = {
+    "model_type": "llama",
+    "hidden_size": 1000,
+    "num_hidden_layers": 10,
+    "num_attention_heads": 10,
+    "num_key_value_heads": 2,
+    "intermediate_size": 2000,
+    "vocab_size": 10_000,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+ROUND_CARD: Final = """\
+id: round-card
+name: Round Card
+vendor: nvidia
+architecture: Round
+memory: 24 GB
+memory_type: HBM3
+bandwidth: 1000 GB/s
+peaks: {bf16: 1000 TFLOP/s}
+sm_count: 100
+scale_up: {type: nvlink, generation: 3, bandwidth: 200 GB/s, max_domain: 8}
+sources: [{title: Data sheet}]
+"""
+
+
+@pytest.fixture
+def constants(home: Path, tmp_path: Path) -> Path:
+    """Put the round card into the user's folder, and return a file of round constants."""
+    written(home / "accelerators" / "round-card.yaml", ROUND_CARD)
+    return written(tmp_path / "round.yaml", content(ROUND_FITS))
+
+
+def round_ready(constants: Path, tp: int = 1) -> Ready:
+    """Return the round model on round cards."""
+    return deployed(loaded(ROUND_MODEL), "round-card", shards=Shards(tp=tp), file=constants)
+
+
+def microseconds(point: Point) -> dict[str, float]:
+    """Return the expected time of each term. [us]"""
+    return {term.op.name: term.expected / US for term in point.work.terms}
+
+
+# --- whole steps on paper: 1 TB/s is a MB a microsecond, 1 PFLOP/s a GFLOP
+
+
+def test_a_decode_step_by_hand(constants: Path) -> None:
+    """10 sequences at 1,000 tokens: reading weights at 0.8 MB/us, and half of the 2 us of a launch hidden."""
+    point = answer_point(round_ready(constants), Asked("decode", 10, 1000))
+
+    assert microseconds(point) == pytest.approx(
+        {
+            "embedding": 1 + 0.04 / 0.5,  # 10 rows of 2 kB read and written
+            "attn.qkv": 10 * (1 + (2.8 + 0.020 + 0.028) / 0.8),  # 1,000 x 1,400 in bf16; 10 x 1,000 in, 10 x 1,400 out
+            "attn.out": 10 * (1 + (2 + 0.020 + 0.020) / 0.8),
+            "ffn.gate_up": 10 * (1 + (8 + 0.020 + 0.080) / 0.8),
+            "ffn.down": 10 * (1 + (4 + 0.040 + 0.020) / 0.8),
+            "attn.decode": 10 * (5 + (8 + 0.040) / 0.5),  # 10 x 1,000 tokens x 2 heads x 200 x 2 B; queries and outputs
+            # 40 kernels: 21 norms of 2 kB, and 10 tokens x (2 x 1,000 + 10 (8 x 1,000 + 3 x 2,000)) x 2 B
+            "elementwise": 40 + (0.042 + 2.84) / 0.5,
+            "head": 1 + (20 + 0.020 + 0.200) / 0.8,
+        },
+        rel=1e-6,
+    )
+    # 1.08 + 45.6 + 35.5 + 111.25 + 60.75 + 210.8 + 45.764 + 26.275, and 100 of the step with 1 a sequence
+    assert (point.kernels or 0) / US == pytest.approx(537.019, rel=1e-6)
+    assert point.host / US == pytest.approx(110)
+    assert (point.expected or 0) / US == pytest.approx(647.019, rel=1e-6)
+    assert (point.bound or 0) / US == pytest.approx(268.062, rel=1e-6)  # 188 of weights, 80 of cache, rows and norms
+
+
+def test_the_interval_of_that_step_by_hand(constants: Path) -> None:
+    """Shares of 647.019 us times spreads: half of their root sum of squares, and 0.05 of whole steps."""
+    point = answer_point(round_ready(constants), Asked("decode", 10, 1000))
+
+    # 0.1 x 279.375, 0.2 x 210.8, 0.3 x 46.844 and 0.4 x 110 over 647.019: 0.0432, 0.0652, 0.0217, 0.0680; hypot 0.10586
+    assert point.spread == pytest.approx(0.072813, rel=1e-4)
+    assert point.interval is not None
+    # exp(1.28155 x 0.072813) is 1.09781
+    assert [end / US for end in point.interval] == pytest.approx([589.37, 710.30], rel=1e-4)
+    assert point.expected_rate == pytest.approx(10 / 647.019e-6, rel=1e-6)
+
+
+def test_a_prefill_by_hand(constants: Path) -> None:
+    """A prompt of 1,000: clocks give up a tenth, compute and reading overlap by the fourth power, launches show."""
+    point = answer_point(round_ready(constants), Asked("prefill", 1, 1000))
+
+    assert microseconds(point) == pytest.approx(
+        {
+            "embedding": 1 + 4 / 0.5,
+            "attn.qkv": 11 * (2 + 9.543457),  # compute 2.8 / 0.8 = 3.5, bytes (2.8 + 2 + 2.8) / 0.8 = 9.5
+            "attn.out": 11 * (2 + 7.523041),  # 2 / 0.8 = 2.5, (2 + 2 + 2) / 0.8 = 7.5
+            "ffn.gate_up": 11 * (2 + 22.716333),  # 8 / 0.8 = 10, (8 + 2 + 8) / 0.8 = 22.5
+            "ffn.down": 11 * (2 + 12.579240),  # 4 / 0.8 = 5, (4 + 4 + 2) / 0.8 = 12.5
+            "attn.prefill": 11 * (5 + 2 / 0.5 + 4.8 / 0.5),  # 10 x 1,000^2 x 200 FLOP; 0.8 MB of cache, 4 beside
+            "elementwise": 40 + (0.042 + 284) / 0.5,
+            "head": 1.1 * (2 + (20 + 0.002 + 0.020) / 0.8),  # of the last position
+        },
+        rel=1e-5,
+    )
+    assert (point.kernels or 0) / US == pytest.approx(1515.40, rel=1e-5)
+    # 92 kernels at 30 us are launched in 2,760, which is longer: what kernels do not hide of it is the host's, and 200
+    assert point.host / US == pytest.approx(2760 - 1515.40 + 200, rel=1e-5)
+    assert (point.expected or 0) / US == pytest.approx(2960, rel=1e-6)
+
+
+def test_launches_hide_behind_long_kernels(constants: Path) -> None:
+    """Ten prompts at once take longer than their launches, of which nothing is seen."""
+    point = answer_point(round_ready(constants), Asked("prefill", 10, 1000))
+
+    assert (point.kernels or 0) > 2760 * US
+    assert point.host / US == pytest.approx(200)
+
+
+def test_a_decode_step_of_two_devices_by_hand(constants: Path) -> None:
+    """Tensor parallel: half of every matrix and of the cache, 21 sums of 20 kB and one gathering of logits."""
+    point = answer_point(round_ready(constants, tp=2), Asked("decode", 10, 1000))
+
+    assert microseconds(point) == pytest.approx(
+        {
+            "embedding": 1 + (0.010 + 0.020) / 0.5,
+            "attn.qkv": 10 * (1 + (1.4 + 0.020 + 0.014) / 0.8),
+            "attn.out": 10 * (1 + (1 + 0.010 + 0.020) / 0.8),
+            "ffn.gate_up": 10 * (1 + (4 + 0.020 + 0.040) / 0.8),
+            "ffn.down": 10 * (1 + (2 + 0.020 + 0.020) / 0.8),
+            "attn.decode": 10 * (5 + (4 + 0.020) / 0.5),
+            "elementwise": 40 + (0.042 + 2.24) / 0.5,
+            "head": 1 + (10 + 0.020 + 0.100) / 0.8,
+            "tp.all_reduce": 21 * (3 + 0.6 + 0.2 / 0.5),  # one hop; 20 kB at 0.1 MB/us
+            "tp.logits": 3 + 0.6 + 1 / 0.5,  # half of 10 x 10,000 x 2 B
+        },
+        rel=1e-6,
+    )
+    assert (point.kernels or 0) / US == pytest.approx(426.324, rel=1e-6)
+    assert point.host / US == pytest.approx(100 + 10 + 10)
+    assert (point.expected or 0) / US == pytest.approx(546.324, rel=1e-6)
+
+
+def test_perfect_constants_are_the_roofline(home: Path, tmp_path: Path) -> None:
+    """Without any loss a step of one token takes its bound and what activations take."""
+    written(home / "accelerators" / "round-card.yaml", ROUND_CARD)
+    file = written(tmp_path / "perfect.yaml", content(PERFECT_FITS))
+    point = answer_point(
+        deployed(loaded(ROUND_MODEL), "round-card", file=file), Asked("decode", 1, 1000)
+    )
+
+    assert point.bound is not None
+    assert point.full is not None
+    assert point.expected is not None
+    assert point.bound <= point.expected <= point.full * (1 + 1e-6)
+    assert point.spread == 0
+    assert point.interval == pytest.approx((point.expected, point.expected))
+
+
+# --- whose constants count
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "family", "form", "file", "ways"),
+    [
+        ("h200-sxm", "vllm", "gemm", "bf16", "h200-sxm.vllm", ()),
+        ("h200-sxm", "none", "gemm", "bf16", "h200-sxm.vllm", ()),
+        ("h200-sxm", "sglang", "attn_decode", "fp8", "h200-sxm.sglang", ()),
+        ("h100-pcie", "vllm", "gemm", "bf16", "h100-sxm.vllm", ("architecture",)),
+        ("h200-nvl", "vllm", "host", "decode", "h200-sxm.vllm", ("architecture",)),
+        ("a100-80gb-pcie", "vllm", "gemm", "bf16", "a100-80gb-sxm.vllm", ("architecture",)),
+        ("b200", "vllm", "gemm", "bf16", "h200-sxm.vllm", ("memory",)),
+        ("b200", "vllm", "gemm", "fp4", "h200-sxm.vllm", ("memory", "format")),
+        ("mi300x", "vllm", "attn_prefill", "bf16", "h200-sxm.vllm", ("memory",)),
+        ("rtx-4090", "llama.cpp", "gemm", "ggml", "rtx-4090.llama.cpp", ()),
+        ("rtx-4090", "ollama", "gemm", "ggml", "rtx-4090.llama.cpp", ()),
+        ("rtx-4070-ti-super", "llama.cpp", "gemm", "ggml", "gddr.llama.cpp", ("class",)),
+        ("rtx-4070-ti-super", "vllm", "gemm", "bf16", "a100-80gb-sxm.vllm", ("hardware",)),
+        ("apple-m4-max", "llama.cpp", "attn_decode", "fp16", "apple.llama.cpp", ("class",)),
+        ("h200-sxm", "tgi", "gemm", "bf16", "h200-sxm.sglang", ("alike",)),
+        ("h100-pcie", "lmdeploy", "gemm", "bf16", "h100-sxm.sglang", ("architecture", "alike")),
+        # a file without the family passes it on: the A100's has no steps, the 4090's no links
+        ("a100-80gb-sxm", "vllm", "host", "decode", "h100-sxm.vllm", ("memory",)),
+        ("rtx-4090", "llama.cpp", "collective", "all_reduce", "a100-80gb-sxm.sglang", ("hardware", "other")),
+        ("h200-sxm", "llama.cpp", "collective", "all_reduce", "h200-sxm.sglang", ("other",)),
+    ],
+)
+def test_the_nearest_constants_count(  # noqa: PLR0917 - a row a case
+    gpu: str, engine: str, family: str, form: str, file: str, ways: tuple[str, ...]
+) -> None:
+    """An engine's own on that GPU, else of its kin, its class, engines alike; how they differ is told."""
+    found = expected_of(gpu, engine).choice(family, form)
+
+    assert (found.file, found.ways) == (file, ways)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "asked", "used"),
+    [
+        ("h200-sxm", "vllm", "fp8_block", "fp8_block"),
+        ("a100-80gb-sxm", "vllm", "fp8_block", "bf16"),
+        ("a100-80gb-sxm", "tensorrt-llm", "fp8", "int8"),
+        ("h200-sxm", "vllm", "fp4", "fp8"),
+        ("h200-sxm", "vllm", "int4", "bf16"),
+        ("h200-sxm", "vllm", "int8", "fp8"),
+        ("h200-sxm", "vllm", "ggml", "bf16"),
+        ("rtx-4090", "llama.cpp", "fp4", "any"),
+        ("rtx-4090", "llama.cpp", "fp16", "fp16"),
+    ],
+)
+def test_formats_that_were_not_measured_take_their_kin_s(gpu: str, engine: str, asked: str, used: str) -> None:
+    """A format's own constants, else those of any, else of what stands in for it; only the last widens the spread."""
+    found = expected_of(gpu, engine).choice("gemm", asked)
+
+    assert found.fit.format == used
+    assert ("format" in found.ways) == (used not in {asked, "any"})
+
+
+def test_experts_have_no_block_scales_of_their_own() -> None:
+    """The tables of experts have FP8 once: block-scaled checkpoints take that."""
+    found = expected_of("h200-sxm", "vllm").choice(MOE, "fp8_block")
+
+    assert (found.fit.format, found.file) == ("fp8", "h200-sxm.vllm")
+
+
+@pytest.mark.parametrize("format_", sorted(STAND_INS))
+def test_every_format_has_constants_everywhere(format_: str) -> None:
+    """Whatever is multiplied in, on whatever engine, some constants count; of a format that is its own stand-in none."""
+    assert format_ not in STAND_INS[format_]
+    for gpu, engine in (("h200-sxm", "vllm"), ("a100-80gb-sxm", "sglang"), ("p40", "llama.cpp"), ("tpu-v5e", "tgi")):
+        for family in ("gemm", "moe", "attn_decode", "attn_prefill", "elementwise"):
+            assert expected_of(gpu, engine).choice(family, format_).constants.t0 >= 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "form"),
+    [
+        ("h100-pcie", "vllm", "bf16"),
+        ("b200", "vllm", "fp4"),
+        ("h100-pcie", "tgi", "int4"),
+        ("h200-sxm", "vllm", "bf16"),
+    ],
+)
+def test_spreads_widen_by_every_way_they_differ(gpu: str, engine: str, form: str) -> None:
+    """sigma^2 = own^2 and the square of every way in which constants are another's."""
+    found, table = expected_of(gpu, engine).choice("gemm", form), kinship()
+
+    assert found.spread == pytest.approx(
+        sum(x * x for x in (found.fit.spread, *(table[way] for way in found.ways))) ** 0.5
+    )
+    assert (found.spread > found.fit.spread) == bool(found.ways)
+
+
+def test_a_widened_spread_by_hand(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.03 of the fit, 0.04 of another card of the architecture and 0.12 of another format are 0.13."""
+    written(home / "efficiency" / "h100-sxm.vllm.yaml", content({"gemm fp8 0.03": {}}, accelerator="h100-sxm"))
+    table = {"architecture": 0.04, "format": 0.12}
+    monkeypatch.setattr("roofcast.calculators.expected.expectation.kinship", lambda: table)
+    found = expected_of("h100-pcie", "vllm").choice("gemm", "int8")
+
+    assert found.ways == ("architecture", "format")
+    assert found.spread == pytest.approx(hypot(0.03, 0.04, 0.12)) == pytest.approx(0.13)
+
+
+def test_kinship_knows_every_way() -> None:
+    """Every way that a choice can differ by has a number, from 0 to 2."""
+    table = kinship()
+
+    assert set(table) == {"class", "architecture", "memory", "hardware", "alike", "other", "format"}
+    assert all(0 <= value <= 2 for value in table.values())
+    # a card of the same architecture is nearer than one that shares its memory, and that nearer than any other
+    assert table["architecture"] < table["memory"] < table["hardware"]
+    assert table["alike"] < table["other"]
+
+
+def test_candidates_are_in_order_of_their_distance() -> None:
+    """All files are candidates, once each, an engine's own before those alike and these before the others."""
+    found = candidates(find_accelerator("h100-pcie").accelerator, "vllm")
+    software, hardware = ("same", "alike", "other"), ("own", "class", "architecture", "memory", "hardware")
+    ranks = [(software.index(one.software), hardware.index(one.hardware)) for one in found]
+
+    assert ranks == sorted(ranks)
+    assert len({one.path for one in found}) == len(found)
+    assert {one.engine for one in found if one.software == "alike"} == {"sglang", "tensorrt-llm"}
+
+
+def test_bandwidth_tells_the_nearest_of_the_same_kind() -> None:
+    """Of two cards of an architecture the one whose bandwidth is nearer: an H200 NVL takes the H200's."""
+    assert [one.accelerator for one in candidates(find_accelerator("h200-nvl").accelerator, "vllm")][:2] == [
+        "h200-sxm",
+        "h100-sxm",
+    ]
+    assert [one.accelerator for one in candidates(find_accelerator("h100-nvl").accelerator, "vllm")][0] == "h100-sxm"
+
+
+# --- block-scaled FP8
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "kernels"),
+    [
+        ("deepseek-v3", None, {"fp8": "fp8_block"}),
+        ("deepseek-v3", "fp8", {}),  # a format that is asked has a scale a tensor
+        ("llama-3.1-8b", None, {}),
+        ("gpt-oss-20b", None, {}),  # blocks of one row: MXFP4
+    ],
+)
+def test_block_scaled_checkpoints_ask_for_their_kernels(model: str, weights: str | None, kernels: object) -> None:
+    """FP8 with a scale for each block of rows and columns is multiplied by kernels of its own."""
+    asked = FORMATS[weights] if weights else None
+
+    assert kernels_of(catalogued(model), asked) == kernels
+
+
+def test_block_kernels_are_chosen_for_matrices_alone() -> None:
+    """Attention over an FP8 cache is not block-scaled: only matrices take the other kernels."""
+    ready = known("deepseek-v3", "h200-sxm", "vllm", Shards(dp=8, ep=8))
+    answer_point(ready, Asked("decode", 8, 1000))
+    assert ready.expectation is not None
+    made = {(choice.family, choice.format, choice.fit.format) for choice in ready.expectation.used}
+
+    assert ("gemm", "fp8_block", "fp8_block") in made
+    assert not any(form == "fp8_block" for family, form, _ in made if family.startswith("attn"))
+
+
+# --- a file of the user's own
+
+
+def test_a_file_that_is_asked_counts_before_all(tmp_path: Path) -> None:
+    """Its families are taken as they are, without a wider spread; what it lacks comes from the others."""
+    file = written(tmp_path / "mine.yaml", content({"gemm any 0.25": {"t0": 1e-3}}, accelerator="b200"))
+    made = expected_of("h100-pcie", "sglang", file)
+
+    assert made.choice("gemm", "fp8").constants.t0 == 1e-3
+    assert made.choice("gemm", "fp8").spread == 0.25
+    assert made.choice("gemm", "fp8").file == "b200.vllm"
+    assert made.choice("attn_decode", "bf16").file == "h100-sxm.sglang"
+
+
+def test_constants_that_no_formula_knows_are_named(tmp_path: Path) -> None:
+    """A misspelt constant is no silent default."""
+    file = written(tmp_path / "mine.yaml", content({"gemm any 0.1": {"t0": 1e-6, "wlak": 1e-9}}))
+
+    with pytest.raises(EfficiencyFileError, match=r"gemm has no constant 'wlak'; known: droop, ec, em") as caught:
+        expected_of("h200-sxm", "vllm", file).choice("gemm", "bf16")
+    assert str(caught.value).isprintable()
+
+
+def test_links_do_not_stand_in_for_each_other(tmp_path: Path) -> None:
+    """A file with one pattern of exchange passes the others on, while one format of matrices does for another."""
+    fits: dict[str, dict[str, float]] = {"collective all_reduce 0.1": {"t0": 1e-3}, "gemm fp8 0.1": {"t0": 1e-3}}
+    made = expected_of("h200-sxm", "vllm", written(tmp_path / "mine.yaml", content(fits)))
+
+    assert made.choice("collective", "all_reduce").constants.t0 == 1e-3
+    assert made.choice("collective", "all_gather").file == "h200-sxm.vllm"
+    assert made.choice("collective", "all_gather").constants.t0 < 1e-4
+    assert made.choice("gemm", "fp32").constants.t0 == 1e-3
+
+
+def test_every_family_has_constants_and_all_but_streams_a_formula() -> None:
+    """What FAMILIES holds is what files may name."""
+    assert [name for name, made in FAMILIES.items() if made.formula is None] == ["elementwise", "host", "step"]
+
+
+def test_a_device_without_multiprocessors_takes_a_number_of_them() -> None:
+    """Data sheets of other vendors say nothing of them: 108 stand in."""
+    made = expected_of("h200-sxm", "vllm")
+    unsaid = replace(made, accelerator=made.accelerator.model_copy(update={"sm_count": None}), _limits={})
+
+    assert made.limits("bf16").sms == 132
+    assert unsaid.limits("bf16").sms == 108
