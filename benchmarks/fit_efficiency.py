@@ -132,6 +132,19 @@ def changed(made: Mapping[str, str], out: Path) -> list[str]:
     return [name for name in names if _undated(made.get(name, "")) != _undated(there.get(name, ""))]
 
 
+class Quoted(str):
+    """Text that stands in quotes: a digest may look like a number."""
+
+    __slots__ = ()
+
+
+class Dumper(yaml.SafeDumper):
+    """Plain YAML, with quotes where they are asked."""
+
+
+Dumper.add_representer(Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'"))
+
+
 def _undated(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.strip().startswith("fitted:")]
 
@@ -149,7 +162,8 @@ def _document(accelerator: str, engine: str, fits: Sequence[Fitted], data: Path,
             "by": BY,
             "source": "; ".join(SOURCES[kind] for kind in kinds),
             "data": [
-                {"file": name, "sha256": hashlib.sha256((data / name).read_bytes()).hexdigest()} for name in files
+                {"file": name, "sha256": Quoted(hashlib.sha256((data / name).read_bytes()).hexdigest())}
+                for name in files
             ],
         },
     }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.roofline import Term
     from roofcast.hwdb.accelerator import Accelerator
 
-MEASURED: Final = frozenset(("architecture", "format"))  # ways in which constants may differ and still be told of
+MEASURED: Final = frozenset(("architecture", "memory", "format"))  # ways in which constants may differ and still be told of
 SAID: Final = {"ggml": "llama.cpp's types"}  # formats that have no name of their own
 
 
@@ -152,16 +152,20 @@ def constants_remarks(ready: Ready) -> Remarks:
     if ready.expectation is None:
         return Remarks()
     one, asked = ready.expectation, ready.deployment.engine
-    others = {choice.file for choice in one.used if not MEASURED.issuperset(choice.ways)}
+    others: dict[str, list[str]] = {}
+    for choice in one.used:
+        if not MEASURED.issuperset(choice.ways):
+            others.setdefault(choice.file, []).append(choice.family)
     named = f"{one.accelerator.id} under {one.engine}"
     return remarks(
         [
             f"expected times are as under {one.engine}, since no engine is named; --engine names one"
             if asked == NONE
             else None,
-            f"nothing was measured of {named}: expected times take constants of {', '.join(sorted(others))}"
-            if others
-            else None,
+            *(
+                f"{', '.join(dict.fromkeys(families))} of {named} not measured: constants of {file}, with a wider interval"
+                for file, families in sorted(others.items())
+            ),
         ]
     )
 

@@ -50,7 +50,7 @@ def prefill_seconds(ready: Ready, point: Measurement) -> Predicted:
 def batch_seconds(ready: Ready, point: Measurement) -> Predicted:
     """Requests sent together: their prefill, and output - 1 steps at the mean context. [s]"""
     first, rest = _of(_prefill(ready, point, point.batch or 1)), _of(_decode(ready, point))
-    return _sum((first, 1.0), (rest, (point.output or 1) - 1))
+    return _sum((first, 1.0), (rest, (point.output or 1)))
 
 
 def tpot_seconds(ready: Ready, point: Measurement) -> Predicted:
@@ -88,8 +88,10 @@ def output_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
         raise UnansweredError("a rate at no stated concurrency: the load decides it, which is simulated")
     batch = point.batch
     spent = _sum((_of(_decode(ready, point)), 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
-    ends = (spent.bound, spent.expected, spent.high, spent.low)
-    return Predicted(*(seconds and batch / seconds for seconds in ends), rate=True)
+    bound, expected, low, high = (
+        seconds and batch / seconds for seconds in (spent.bound, spent.expected, spent.high, spent.low)
+    )
+    return Predicted(bound, expected, low, high, rate=True)
 
 
 def total_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:

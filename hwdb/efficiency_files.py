@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BUILT_IN: Final = Path(__file__).with_name("efficiency")
 KINSHIP: Final = "kinship.json"
 FIELDS: Final = "schema, accelerator, engine, fits, provenance"
+ANY: Final = "any"  # accelerator of constants that stand for none
 OWN: Final = "roofcast"  # engine of the files that this tool's profiler writes
 # engines that run alike: what one is not measured for is taken from the others of its row first
 ALIKE: Final[tuple[frozenset[str], ...]] = (
@@ -148,6 +149,15 @@ def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:
             made.append((Candidate(path, identity, runs, found[0], _software(engine, runs, path)), found[1]))
     made.sort(key=lambda pair: (_rank(pair[0]), pair[1], pair[0].engine != OWN, pair[0].path.name))
     return tuple(one for one, _ in made)
+
+
+def given(accelerator: Accelerator, engine: str, own: Efficiency) -> Candidate | None:
+    """How near a file is that the user names, by what it says of itself; None of one that is of any machine."""
+    if own.accelerator == ANY:
+        return None
+    near = hardware(accelerator, own.accelerator) or ("hardware", 0.0)
+    software = "same" if own.engine == OWN else _software(engine, own.engine, BUILT_IN)
+    return Candidate(BUILT_IN, own.accelerator, own.engine, near[0], software)
 
 
 def _rank(one: Candidate) -> tuple[int, int]:

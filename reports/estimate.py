@@ -31,6 +31,7 @@ OFFERED: Final = {
 EXPECTED_MEANS: Final = "expect is kernels and host without queueing, by constants fitted to measurements; 80 % of measured times should lie in the interval"
 BOUND_ASKED: Final = "times are bounds: the least that peak and bandwidth allow"
 APART: Final = {  # how constants differ from what is asked
+    "class": "all cards of its class",
     "architecture": "another card of its architecture",
     "memory": "a card of its kind of memory or architecture",
     "hardware": "another kind of card",

@@ -105,7 +105,7 @@ def _frame(axes: Axes, names: Sequence[str], of: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(FixedLocator(()))
-    axes.set_yticks(range(len(names)), [short(name) for name in names], fontsize=8)
+    axes.set_yticks(range(len(names)), [short(name) for name in names], fontsize=8, parse_math=False)
     axes.tick_params(colors=LIGHT.ink, labelsize=8, length=0, pad=9, axis="y")
     axes.tick_params(colors=LIGHT.ink, labelsize=8, axis="x")
     axes.axvspan(0.8, 1.25, color=LIGHT.faint, alpha=0.12, linewidth=0)

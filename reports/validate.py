@@ -61,7 +61,8 @@ def _tables(result: ValidateResult, worst: int) -> list[Table]:
         made.append(_summary(result))
     misses = [row for row in result.points if row.reason is None][:worst]
     if misses:
-        title = f"the {len(misses)} worst misses" if len(misses) < result.counted else "every point, the worst first"
+        some = f"the {len(misses)} worst misses" if len(misses) > 1 else "the worst miss"
+        title = some if len(misses) < result.counted else "every point, the worst first"
         links = list(dict.fromkeys(row.source for row in misses))
         made.append(_points(misses, links, title, expected=result.error_of == "expected"))
         made.append(table(("", SOURCE), [(f"[{n}]", link) for n, link in enumerate(links, 1)], left=(0, 1)))

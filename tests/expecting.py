@@ -95,7 +95,8 @@ def deployed(model: Model, gpu: str, engine: str = "vllm", shards: Shards = ONE,
 
     Args:
         model: any.
-        gpu, engine: on which, under which.
+        gpu: on which.
+        engine: under which.
         shards: over how many.
         asked: `kv` and `weights`, names of formats, and `file` of constants.
     """

@@ -210,7 +210,10 @@ REFUSED: dict[str, tuple[object, str]] = {
     "spread beyond reason": (bad({"spread": 11}), "fits.1.spread is 11"),
     "family": (bad({"family": "matmul"}), "fits.1.family is 'matmul'"),
     "negative rows": (bad({"rows": -1}), "fits.1.rows is -1"),
-    "twice": (content({}) | {"fits": [fit("gemm bf16 0.1", {}), fit("gemm bf16 0.2", {})]}, "fits: gemm bf16 stands twice"),
+    "twice": (
+        content({}) | {"fits": [fit("gemm bf16 0.1", {}), fit("gemm bf16 0.2", {})]},
+        "fits: gemm bf16 stands twice",
+    ),
     "schema": (content({}, schema="roofcast.efficiency/2"), "schema is 'roofcast.efficiency/2'"),
     "hash": (
         content({}, provenance={**PROVENANCE, "data": [{"file": "a", "sha256": "abc"}]}),

@@ -169,9 +169,7 @@ def test_perfect_constants_are_the_roofline(home: Path, tmp_path: Path) -> None:
     """Without any loss a step of one token takes its bound and what activations take."""
     written(home / "accelerators" / "round-card.yaml", ROUND_CARD)
     file = written(tmp_path / "perfect.yaml", content(PERFECT_FITS))
-    point = answer_point(
-        deployed(loaded(ROUND_MODEL), "round-card", file=file), Asked("decode", 1, 1000)
-    )
+    point = answer_point(deployed(loaded(ROUND_MODEL), "round-card", file=file), Asked("decode", 1, 1000))
 
     assert point.bound is not None
     assert point.full is not None
@@ -188,7 +186,11 @@ def test_perfect_constants_are_the_roofline(home: Path, tmp_path: Path) -> None:
     ("gpu", "engine", "family", "form", "file", "ways"),
     [
         ("h200-sxm", "vllm", "gemm", "bf16", "h200-sxm.vllm", ()),
+        # where no engine is named, the usual one of what was measured there
         ("h200-sxm", "none", "gemm", "bf16", "h200-sxm.vllm", ()),
+        ("rtx-4090", "none", "gemm", "ggml", "rtx-4090.llama.cpp", ()),
+        ("b200", "none", "gemm", "bf16", "h200-sxm.vllm", ("memory",)),
+        ("apple-m4-max", "none", "gemm", "ggml", "apple.llama.cpp", ("class",)),
         ("h200-sxm", "sglang", "attn_decode", "fp8", "h200-sxm.sglang", ()),
         ("h100-pcie", "vllm", "gemm", "bf16", "h100-sxm.vllm", ("architecture",)),
         ("h200-nvl", "vllm", "host", "decode", "h200-sxm.vllm", ("architecture",)),
@@ -209,7 +211,7 @@ def test_perfect_constants_are_the_roofline(home: Path, tmp_path: Path) -> None:
         ("h200-sxm", "llama.cpp", "collective", "all_reduce", "h200-sxm.sglang", ("other",)),
     ],
 )
-def test_the_nearest_constants_count(  # noqa: PLR0917 - a row a case
+def test_the_nearest_constants_count(
     gpu: str, engine: str, family: str, form: str, file: str, ways: tuple[str, ...]
 ) -> None:
     """An engine's own on that GPU, else of its kin, its class, engines alike; how they differ is told."""
@@ -314,7 +316,7 @@ def test_bandwidth_tells_the_nearest_of_the_same_kind() -> None:
         "h200-sxm",
         "h100-sxm",
     ]
-    assert [one.accelerator for one in candidates(find_accelerator("h100-nvl").accelerator, "vllm")][0] == "h100-sxm"
+    assert candidates(find_accelerator("h100-nvl").accelerator, "vllm")[0].accelerator == "h100-sxm"
 
 
 # --- block-scaled FP8
@@ -368,6 +370,23 @@ def test_constants_that_no_formula_knows_are_named(tmp_path: Path) -> None:
     with pytest.raises(EfficiencyFileError, match=r"gemm has no constant 'wlak'; known: droop, ec, em") as caught:
         expected_of("h200-sxm", "vllm", file).choice("gemm", "bf16")
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "constants", "lacks"),
+    [
+        ("attn_decode any 0.1", "fp8", {"t0": 1e-6}, "attn_decode any lacks ec, em"),
+        ("attn_prefill bf16 0.1", "bf16", {"t0": 1e-6, "ec": 0.5}, "attn_prefill bf16 lacks em"),
+    ],
+)
+def test_constants_that_a_formula_needs_are_named(
+    name: str, form: str, constants: dict[str, float], lacks: str, tmp_path: Path
+) -> None:
+    """A fit without them is refused as it is asked for, with what it lacks."""
+    file = written(tmp_path / "mine.yaml", content({name: constants}))
+
+    with pytest.raises(EfficiencyFileError, match=f"^h200-sxm.vllm: {lacks}$"):
+        expected_of("h200-sxm", "vllm", file).choice(name.split(maxsplit=1)[0], form)
 
 
 def test_links_do_not_stand_in_for_each_other(tmp_path: Path) -> None:

@@ -135,6 +135,8 @@ CASES: dict[str, tuple[str, ...]] = {
         "1k,16k,128k",
     ),
     "attention-deepseek-v3-h100.json": ("attention", "deepseek-v3", "--gpu", "h100-sxm", "--context", "4k"),
+    "validate-published.txt": ("validate", "--worst", "10"),
+    "validate-published-bounds.md": ("validate", "--efficiency", "bound", "--by", "quantity,class", "--worst", "3"),
     "explain-cache_bytes.txt": ("kv", "--explain", "cache_bytes"),
 }
 FORMATS = {".txt": "text", ".json": "json", ".csv": "csv", ".md": "markdown"}

@@ -11,7 +11,7 @@ import pytest
 from roofcast.calculators import validate
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.measurement import Measurement
-from roofcast.calculators.predict import Predicted
+from roofcast.calculators.predict import PREDICTORS, Predicted
 from roofcast.calculators.validate import GROUPS, group_of, known_groups, validate_result
 from roofcast.hwdb.accelerator_class import CLASSES, OTHER, class_of
 from roofcast.hwdb.files import AcceleratorFileError, accelerator_files, read_accelerator
@@ -52,8 +52,8 @@ def held_fixture(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ValidateResul
         ways: tuple[tuple[str, ...], ...] = ((),),
         expected: bool = True,
     ) -> ValidateResult:
-        for quantity in validate.PREDICTORS:
-            monkeypatch.setitem(validate.PREDICTORS, quantity, lambda *_: found)  # type: ignore[arg-type]
+        for quantity in PREDICTORS:
+            monkeypatch.setitem(PREDICTORS, quantity, lambda *_: found)  # type: ignore[arg-type]
         return validate_result(points, lambda point: ready_of(point, *ways), groups, expected=expected)
 
     return held

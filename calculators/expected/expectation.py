@@ -10,7 +10,7 @@ from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
 from roofcast.calculators.expected.limits import Limits
 from roofcast.calculators.expected.links import link_seconds
 from roofcast.calculators.expected.stream import stream_seconds
-from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship, read_efficiency, usual_engine
+from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, given, kinship, read_efficiency, usual_engine
 from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
 from roofcast.modelspec.schemes import Blocks
 
@@ -202,7 +202,7 @@ class Expectation:
 
     def _efficiencies(self) -> Iterator[tuple[Candidate | None, Efficiency]]:
         if self.own is not None:
-            yield None, self.own
+            yield given(self.accelerator, self.engine, self.own), self.own
         yield from ((one, read_efficiency(one.path)) for one in self.files)
 
 
