@@ -116,8 +116,12 @@ def documents(found: Iterable[Fitted], data: Path, day: str) -> dict[str, str]:
     for one in found:
         groups[one.accelerator, one.engine].append(one)
     return {
-        f"{accelerator}.{engine}.yaml": yaml.safe_dump(
-            _document(accelerator, engine, fits, data, day), sort_keys=False, width=120, allow_unicode=True
+        f"{accelerator}.{engine}.yaml": yaml.dump(
+            _document(accelerator, engine, fits, data, day),
+            Dumper=Dumper,
+            sort_keys=False,
+            width=120,
+            allow_unicode=True,
         )
         for (accelerator, engine), fits in sorted(groups.items())
     }

@@ -50,7 +50,7 @@ def prefill_seconds(ready: Ready, point: Measurement) -> Predicted:
 def batch_seconds(ready: Ready, point: Measurement) -> Predicted:
     """Requests sent together: their prefill, and output - 1 steps at the mean context. [s]"""
     first, rest = _of(_prefill(ready, point, point.batch or 1)), _of(_decode(ready, point))
-    return _sum((first, 1.0), (rest, (point.output or 1)))
+    return _sum((first, 1.0), (rest, (point.output or 1) - 1))
 
 
 def tpot_seconds(ready: Ready, point: Measurement) -> Predicted:

@@ -19,8 +19,12 @@ ON_H200 = ("llama-3.1-8b", "--gpu", "h200-sxm")
 # keys that other programs rely on
 PHASE = {
     "phase", "batch", "context", "flops", "bytes", "intensity", "bound_seconds", "expected_seconds", "low_seconds",
-    "high_seconds", "bound_by", "tokens_per_second", "terms",
+    "high_seconds", "kernel_seconds", "host_seconds", "bound_by", "tokens_per_second", "expected_tokens_per_second", "terms",
 }  # fmt: skip
+FITTED = (
+    "bound_seconds", "expected_seconds", "low_seconds", "high_seconds", "kernel_seconds", "host_seconds", "tokens_per_second",
+    "expected_tokens_per_second",
+)  # fmt: skip
 ROW = {"phase", "batch", "context", "flops", "bytes", "intensity", "bound_seconds", "bound_by", "fits"}
 # models of every kind of layer that the catalogue has
 KINDS = (
@@ -36,12 +40,14 @@ def one(*arguments: str) -> Any:
 
 
 def test_estimate_has_the_keys_of_the_contract() -> None:
-    """`result.fits` and every key of a phase are there; what is not known yet is null."""
+    """`result.fits` and every key of a phase are there; what fits has an expected time, what does not has null."""
     got = result("estimate", *ON_H200)
 
-    assert set(got) >= {"fits", "phases"}
+    assert set(got) >= {"fits", "phases", "efficiency"}
     assert all(set(phase) >= PHASE for phase in got["phases"])
-    assert {phase["expected_seconds"] for phase in got["phases"]} == {None}
+    assert {phase["fits"] for phase in got["phases"]} == {True, False}
+    for phase in got["phases"]:
+        assert all((phase[key] is not None and phase[key] > 0) == phase["fits"] for key in FITTED)
 
 
 def test_roofline_has_the_keys_of_the_contract() -> None:

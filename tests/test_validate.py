@@ -53,7 +53,7 @@ def held_fixture(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ValidateResul
         expected: bool = True,
     ) -> ValidateResult:
         for quantity in PREDICTORS:
-            monkeypatch.setitem(PREDICTORS, quantity, lambda *_: found)  # type: ignore[arg-type]
+            monkeypatch.setitem(PREDICTORS, quantity, lambda *_: found)
         return validate_result(points, lambda point: ready_of(point, *ways), groups, expected=expected)
 
     return held

@@ -9,7 +9,9 @@ Z80: Final = 1.2815515594457831  # half of an 80 % interval, in standard deviati
 
 
 def interval(expected: float, bound: float, spread: float) -> tuple[float, float]:
-    """Low and high end of the 80 % interval: expected exp(-+ 1.28 sigma), the low end never below the bound. [s]
+    """Low and high end of the 80 % interval, the low one never below the bound. [s]
+
+    low = max(bound, expected exp(-1.28 sigma)), high = expected exp(1.28 sigma)
 
     >>> low, high = interval(10.0, 7.0, 0.1)
     >>> round(low, 2), round(high, 2)
