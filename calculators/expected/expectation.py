@@ -10,7 +10,14 @@ from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
 from roofcast.calculators.expected.limits import Limits
 from roofcast.calculators.expected.links import link_seconds
 from roofcast.calculators.expected.stream import stream_seconds
-from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, given, kinship, read_efficiency, usual_engine
+from roofcast.hwdb.efficiency_files import (
+    EfficiencyFileError,
+    candidates,
+    given,
+    kinship,
+    read_efficiency,
+    usual_engine,
+)
 from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
 from roofcast.modelspec.schemes import Blocks
 
