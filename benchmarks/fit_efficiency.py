@@ -32,7 +32,7 @@ import fit_steps
 import yaml
 from fitted import asked_of, parser_of
 
-from roofcast.hwdb.efficiency_files import KINSHIP, kinship, read_efficiency
+from roofcast.hwdb.efficiency_files import KINSHIP, SERVER, kinship, read_efficiency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,9 +60,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare with the files that are there; write nothing")
     asked = asked_of(parser, "ops")
     kernels = [one for module in KERNELS for one in module.fit(asked.data)]
-    kin = json.dumps(fit_kinship.fit(asked.data, kernels), indent=1) + "\n"
-    with standing({**documents(kernels, asked.data, asked.date), KINSHIP: kin}):
+    ways = fit_kinship.fit(asked.data, kernels)
+    with standing({**documents(kernels, asked.data, asked.date), KINSHIP: _kin({**ways, SERVER: 0.0})}):
         found = [*kernels, *fit_steps.fit(asked.data)]
+        kin = _kin({**ways, SERVER: fit_steps.served(asked.data)})
     show(found)
     made = {**documents(found, asked.data, asked.date), KINSHIP: kin}
     different = changed(made, asked.out)
@@ -73,6 +74,11 @@ def main() -> None:
     for name in different:
         if name in made:
             (asked.out / name).write_text(made[name])
+
+
+def _kin(spreads: Mapping[str, float]) -> str:
+    rounded = {name: round(value, 3) for name, value in sorted(spreads.items())}
+    return json.dumps({"spread": rounded}, indent=1) + "\n"
 
 
 @contextmanager

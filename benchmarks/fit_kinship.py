@@ -79,7 +79,7 @@ def way(table: Sequence[Any], other: Fitted) -> str | None:
     return ways[0] if len(ways) == 1 else None
 
 
-def fit(data: Path, found: Sequence[Fitted]) -> dict[str, dict[str, float]]:
+def fit(data: Path, found: Sequence[Fitted]) -> dict[str, float]:
     """Way -> what the spread grows by; of ways that nothing was measured of, more than of the nearest that was."""
     grown: defaultdict[str, list[float]] = defaultdict(list)
     for table in tables(data):
@@ -96,7 +96,7 @@ def fit(data: Path, found: Sequence[Fitted]) -> dict[str, dict[str, float]]:
     print({how: (len(values), round(median(values), 3)) for how, values in grown.items()})
     made["hardware"] = max(made.get("hardware", 0.0), UNSEEN * made["memory"])
     made["other"] = max(made.get("other", 0.0), UNSEEN * made["alike"])
-    return {"spread": {"class": 0.0, **{how: round(value, 3) for how, value in sorted(made.items())}}}
+    return {"class": 0.0, **made}
 
 
 def _same(table: Sequence[Any], one: Fitted) -> bool:

@@ -238,13 +238,13 @@ def unclear(ready: Ready, phase: str, batch: int) -> bool:
     return batch >= MOST_BATCH or (bool(ready.program.routed) and phase == PREFILL)
 
 
-def servers(data: Path) -> Iterator[Row]:
-    """Points of dense models on servers in closed loop."""
+def servers(data: Path, *, every: bool = False) -> Iterator[Row]:
+    """Points of dense models on servers in closed loop; `every`: those too that tell nothing of constants."""
     with (data / "serving.csv").open() as file:
         for line in csv.DictReader(file):
             name = next((own for part, own in DENSE.items() if part in line["model_path"]), None)
             if name and usable(line):
-                row = server(line, name)
+                row = server(line, name, every=every)
                 if row is not None:
                     yield row
 
@@ -255,7 +255,7 @@ def usable(line: dict[str, str]) -> bool:
     return plain and bool(line["gemm_quant_mode"]) and not line["model_path"].startswith("nvidia/")
 
 
-def server(line: dict[str, str], name: str) -> Row | None:
+def server(line: dict[str, str], name: str, *, every: bool) -> Row | None:
     """One of them; None where what decides it is not stated: the cache's format, or how prompts wait."""
     engine, card = ENGINES.get(line["backend"], line["backend"]), SYSTEMS[line["system"]]
     weights = "fp8" if "fp8" in line["gemm_quant_mode"] else None
@@ -263,10 +263,10 @@ def server(line: dict[str, str], name: str) -> Row | None:
     batch, prompt, output = (int(line[key]) for key in ("batch_size", "isl", "osl"))
     asked = Asked(DECODE, batch, prompt + output // 2)
     decode, prefill = parts_of(ready, asked), parts_of(ready, Asked(PREFILL, 1, prompt))
-    if engine == "tensorrt-llm" and cached_share(ready, asked) > MOST_CACHE:
+    if not every and engine == "tensorrt-llm" and cached_share(ready, asked) > MOST_CACHE:
         return None
     seconds, prefills = float(line["silicon_tpot_ms"]) / 1e3, batch / output
-    if prefills * sum(prefill.kernels.values()) > MOST_PREFILL * seconds:
+    if not every and prefills * sum(prefill.kernels.values()) > MOST_PREFILL * seconds:
         return None
     return Row(engine, card, f"{name} {card} tp {line['tp_size']}", seconds, decode, prefill, prefills, served=True)
 
@@ -327,6 +327,21 @@ def left(rows: Iterable[tuple[Row, float]]) -> float:
     for row, off in rows:
         inner = PARTS * (row.decode or row.prefill).spread  # type: ignore[union-attr]  # a row has one of them
         need.append(math.sqrt(max(0.0, (off / Z80) ** 2 - inner**2)))
+    return quantile(sorted(need), 0.8)
+
+
+def served(data: Path) -> float:
+    """What all servers differ by from the closed form, beside the spread of their engine's steps: 80 % within it. [-]
+
+    Those too whose cache or load decides more than constants do: what is not stated of a server is a part of it.
+    """
+    need = []
+    for engine, _, constants, outside in fits(data):
+        own = left(outside)
+        rows = [row for row in servers(data, every=True) if row.engine == engine]
+        for row in rows:
+            off, inner = math.log(constants.seconds(row) / row.seconds), PARTS * (row.decode or row.prefill).spread  # type: ignore[union-attr]  # a row has one of them
+            need.append(math.sqrt(max(0.0, (off / Z80) ** 2 - inner**2 - own**2)))
     return quantile(sorted(need), 0.8)
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from roofcast.calculators.roofline import Term
     from roofcast.hwdb.accelerator import Accelerator
 
-MEASURED: Final = frozenset(("architecture", "memory", "format"))  # ways in which constants may differ and still be told of
+MEASURED: Final = frozenset(
+    ("architecture", "memory", "format")
+)  # ways in which constants may differ and still be told of
 SAID: Final = {"ggml": "llama.cpp's types"}  # formats that have no name of their own
 
 

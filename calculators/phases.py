@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET: Final = 2048  # tokens of a mixed step. Source: vLLM 0.11, --max-num-batched-tokens of its online server
 PIECES: Final = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # that a pipeline may be given a prompt in
 # engines whose stages of a pipeline wait for one another in prefill -> tokens that pass them at once. Source: llama.cpp,
-# common.h, n_ubatch; published prompts on 4 and 8 cards take what one card of their memory would
+# common.h, n_ubatch; published prompts on 2 and 4 cards take as long as on one card with their memory
 IN_TURN: Final[Mapping[str, int]] = {"llama.cpp": 512, "ollama": 512}
 BOUND: Final = attrgetter("bound")
 EXPECTED: Final = attrgetter("expected")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import hypot, log
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UnansweredError
+from roofcast.calculators.expected.interval import Z80, interval
 from roofcast.calculators.phases import Asked, answer_point
+from roofcast.hwdb.efficiency_files import SERVER, kinship
 from roofcast.modelspec.step import DECODE, PREFILL
 
 if TYPE_CHECKING:
@@ -50,21 +53,21 @@ def prefill_seconds(ready: Ready, point: Measurement) -> Predicted:
 def batch_seconds(ready: Ready, point: Measurement) -> Predicted:
     """Requests sent together: their prefill, and output - 1 steps at the mean context. [s]"""
     first, rest = _of(_prefill(ready, point, point.batch or 1)), _of(_decode(ready, point))
-    return _sum((first, 1.0), (rest, (point.output or 1) - 1))
+    return _served(_sum((first, 1.0), (rest, (point.output or 1) - 1)))
 
 
 def tpot_seconds(ready: Ready, point: Measurement) -> Predicted:
     """Time per output token of a server in closed loop: t = decode + B prefill / output. [s]
 
-    While a request decodes its `output` tokens, each of the B others is followed by a new one once, whose prompt is
-    prefilled in between: batch prefills in `output` steps. Alone there are none. The bound is that of decode, since all
-    prompts may have come before.
+    While a request decodes its `output` tokens, each of the B places is given to a new request once, whose prompt is
+    prefilled in between: B prefills in `output` steps. Alone there are none. The bound is that of decode, since all prompts
+    may have come before. The interval is wider by what servers differ from this form.
     """
     decode, batch = _of(_decode(ready, point)), point.batch or 1
     if batch == 1:
         return decode
     between = _sum((decode, 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
-    return Predicted(decode.bound, between.expected, between.low, between.high)
+    return _served(Predicted(decode.bound, between.expected, between.low, between.high))
 
 
 def ttft_seconds(ready: Ready, point: Measurement) -> Predicted:
@@ -87,7 +90,9 @@ def output_tokens_per_second(ready: Ready, point: Measurement) -> Predicted:
     if point.batch is None:
         raise UnansweredError("a rate at no stated concurrency: the load decides it, which is simulated")
     batch = point.batch
-    spent = _sum((_of(_decode(ready, point)), 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
+    spent = _served(
+        _sum((_of(_decode(ready, point)), 1.0), (_of(_prefill(ready, point, 1)), batch / (point.output or 1)))
+    )
     bound, expected, low, high = (
         seconds and batch / seconds for seconds in (spent.bound, spent.expected, spent.high, spent.low)
     )
@@ -136,3 +141,12 @@ def _sum(*parts: tuple[Predicted, float]) -> Predicted:
         values = [(getattr(part, name), times) for part, times in parts]
         made[name] = None if any(value is None for value, _ in values) else sum(v * times for v, times in values)
     return Predicted(**made)  # type: ignore[arg-type]  # its fields by name
+
+
+def _served(made: Predicted) -> Predicted:
+    """The same with the interval of a run of many requests: sigma^2 + (that of servers about the closed form)^2."""
+    if made.expected is None or made.high is None or made.bound is None:
+        return made
+    spread = hypot(log(made.high / made.expected) / Z80, kinship()[SERVER])
+    low, high = interval(made.expected, made.bound, spread)
+    return replace(made, low=low, high=high)

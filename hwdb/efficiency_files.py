@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BUILT_IN: Final = Path(__file__).with_name("efficiency")
 KINSHIP: Final = "kinship.json"
 FIELDS: Final = "schema, accelerator, engine, fits, provenance"
+SERVER: Final = "server"  # of KINSHIP: what servers differ by from the closed form of their steps
 ANY: Final = "any"  # accelerator of constants that stand for none
 OWN: Final = "roofcast"  # engine of the files that this tool's profiler writes
 # engines that run alike: what one is not measured for is taken from the others of its row first

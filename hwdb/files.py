@@ -27,7 +27,9 @@ _SUFFIXES = frozenset({".yaml", ".yml"})
 _MOST_BYTES = 1_000_000
 _DEEPEST = 12  # levels of lists and mappings; ours have 3
 _MOST_PROBLEMS = 20
-_LONG_NUMBER = r"[-+]?[0-9][0-9a-fA-FxX_:.]{60,}"  # as an integer it may be too large to print or to divide by
+_LONG_NUMBER = (
+    r"[-+]?(?:0[xX][0-9a-fA-F_]{60,}|[0-9][0-9_:.]{60,})"  # as an integer it may be too large to print or to divide by
+)
 _NESTED: Mapping[str, type[BaseModel]] = {"scale_up": ScaleUp, "pcie": Pcie, "flags": Flags, "sources": Source}
 
 

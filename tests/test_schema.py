@@ -104,6 +104,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     """The schema insists on every key of the envelope, and on no other."""
     validator = Draft202012Validator(json_schema(command))
     arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
+    arguments["validate"] = ("tests/fixtures/benchmarks/own.csv", "--offline")
     arguments |= dict.fromkeys(
         ("fit", "estimate", "roofline", "levers", "attention", "speculate"), ("gpt2", "--gpu", "h100-sxm")
     )

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.shapes import Shape
 
-MATRICES: Final = frozenset((GEMM, MOE))
 LEAST_CALLS: Final = 1e-9
 ANY: Final = "any"
 NONE: Final = "none"
@@ -48,7 +47,7 @@ STAND_INS: Final[Mapping[str, tuple[str, ...]]] = {
     "bf16": ("fp16", "ggml"),
     "fp8": ("int8", "bf16", "fp16"),
     "int8": ("fp8", "bf16", "fp16"),
-    "fp4": ("fp8", "bf16", "fp16"),
+    "fp4": ("mxfp4", "fp8", "bf16", "fp16"),
     "int4": ("bf16", "fp16"),
     "fp8_block": ("fp8", "bf16"),
     "ggml": ("fp16", "bf16"),
@@ -181,7 +180,7 @@ class Expectation:
         Raises:
             EfficiencyFileError: constants that the family's formula does not know.
         """
-        key = family, self.kernels.get(number_format, number_format) if family in MATRICES else number_format
+        key = family, self.kernels.get(number_format, number_format) if family == GEMM else number_format
         found = self.choices.get(key)
         if found is None:
             found = self.choices[key] = _choose(self._efficiencies(), *key)
