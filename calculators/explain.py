@@ -42,6 +42,7 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "ridge": ("roofcast.hwdb.accelerator", "Accelerator.ridge"),
     "bound_seconds": ("roofcast.calculators.step", "estimate"),
     "expected_seconds": ("roofcast.calculators.expected.expectation", "Expectation.seconds"),
+    "expected_tokens_per_second": ("roofcast.calculators.phases", "Point.expected_rate"),
     "kernel_seconds": ("roofcast.calculators.expected.expectation", "Expectation.seconds"),
     "host_seconds": ("roofcast.calculators.expected.host", "HostConstants.seconds"),
     **dict.fromkeys(

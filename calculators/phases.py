@@ -29,6 +29,9 @@ PIECES: Final = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)  # that
 # engines whose stages of a pipeline wait for one another in prefill -> tokens that pass them at once. Source: llama.cpp,
 # common.h, n_ubatch; published prompts on 2 and 4 cards take as long as on one card with their memory
 IN_TURN: Final[Mapping[str, int]] = {"llama.cpp": 512, "ollama": 512}
+CHUNK: Final = (
+    8192  # tokens of a piece elsewhere. Source: vLLM 0.24, --max-num-batched-tokens' default; SGLang likewise
+)
 BOUND: Final = attrgetter("bound")
 EXPECTED: Final = attrgetter("expected")
 HEAD_TERMS: Final = ("head", "tp.logits")
@@ -177,36 +180,40 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     bound = passes(BOUND)
     if ready.expectation is None:
         return Point(asked, work, bound, not reason, reason, gained, count, shards.pp)
-    if piped and asked.budget is None and ready.deployment.engine in IN_TURN:
-        kernels, host = _in_turn(ready, ready.expectation, asked, here)
-    else:
-        kernels, host = work.expected * passes(EXPECTED), _host(ready, ready.expectation, asked.phase, steps, made)
+    kernels, host = _expected(ready, ready.expectation, asked, steps, made)
     spread = ready.expectation.spread(work.terms, host, asked.phase)
     return Point(asked, work, bound, not reason, reason, gained, count, shards.pp, kernels, host, spread)
 
 
-def _in_turn(ready: Ready, expectation: Expectation, asked: Asked, here: int) -> tuple[float, float]:
-    """Expected time of kernels and of the host where stages wait for one another: the sum over all pieces. [s]"""
-    pieces = replace(asked, budget=IN_TURN[ready.deployment.engine])
-    steps = tuple(_steps(pieces, ready.deployment.shards, here))
-    made = [estimate(ready, step) for step, _ in steps]
-    kernels = sum(one.expected * times for one, (_, times) in zip(made, steps, strict=True))
-    return kernels, _host(ready, expectation, asked.phase, steps, made)
-
-
-def _host(
+def _expected(
     ready: Ready,
     expectation: Expectation,
-    phase: str,
+    asked: Asked,
     steps: Sequence[tuple[Step, int]],
     made: Sequence[Estimate],
-) -> float:
-    """Time of the host in all steps that no kernel hides. [s]"""
-    devices = ready.deployment.shards.devices
-    return sum(
-        times * expectation.host(phase, devices, sum(group.sequences for group in step.groups), work)
+) -> tuple[float, float]:
+    """Expected time of kernels, and of the host that none hides: in a pipeline's prefill of an engine's own pieces. [s]"""
+    shards, engine = ready.deployment.shards, ready.deployment.engine
+    here = -(-asked.batch // shards.dp)
+    piped = asked.phase == PREFILL and shards.pp > 1
+    if piped and asked.budget is None:
+        steps = tuple(_steps(replace(asked, budget=IN_TURN.get(engine, CHUNK)), shards, here))
+        made = [estimate(ready, step) for step, _ in steps]
+    counts = [times for _, times in steps]
+    if piped:
+        share = 1.0 if engine in IN_TURN else _piped(ready, made, counts, EXPECTED)
+    else:
+        share = _turns(ready, made[0], min(here, shards.pp), EXPECTED)
+    kernels = share * sum(one.expected * times for one, times in zip(made, counts, strict=True))
+    host = sum(
+        times * expectation.host(asked.phase, shards.devices, _sequences(step), work, share)
         for (step, times), work in zip(steps, made, strict=True)
     )
+    return kernels, host
+
+
+def _sequences(step: Step) -> int:
+    return sum(group.sequences for group in step.groups)
 
 
 def _turns(ready: Ready, work: Estimate, parts: int, seconds: Seconds) -> float:

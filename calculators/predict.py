@@ -41,12 +41,12 @@ class Predicted:
 
 
 def decode_seconds(ready: Ready, point: Measurement) -> Predicted:
-    """One decode step of the batch at its mean context. [s]"""
+    """One decode step of the batch at its mean context: t = kernels + host. [s]"""
     return _of(_decode(ready, point))
 
 
 def prefill_seconds(ready: Ready, point: Measurement) -> Predicted:
-    """A batch of prompts, less what of them is cached. [s]"""
+    """A batch of prompts, less what of them is cached: t = kernels + host of all its steps. [s]"""
     return _of(_prefill(ready, point, point.batch or 1))
 
 
@@ -71,7 +71,7 @@ def tpot_seconds(ready: Ready, point: Measurement) -> Predicted:
 
 
 def ttft_seconds(ready: Ready, point: Measurement) -> Predicted:
-    """Time to the first token of a request that waits for no other: its prefill. [s]
+    """Time to the first token of a request that waits for no other: t = its prefill + nothing queued. [s]
 
     Raises:
         UnansweredError: others are there too; how long a prompt waits for them is a matter of the simulator.

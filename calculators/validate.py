@@ -247,7 +247,7 @@ def _summary(rows: Sequence[PointRow], groups: Iterable[str]) -> list[SummaryRow
 
 
 def group_of(by: str, name: str, rows: Sequence[PointRow]) -> SummaryRow:
-    """Median and 90th percentile of |error|, and how many lie in their interval. [-]"""
+    """Median and 90th percentile of |error|, error = expected / measured - 1, and how many lie in their interval. [-]"""
     errors = sorted(abs(row.error or 0.0) for row in rows)
     known = [row.inside for row in rows if row.inside is not None]
     return SummaryRow(

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 FAMILIES = ("gemm", "moe", "attn_prefill", "attn_decode", "elementwise", "collective", "host", "step")
 # constants that are shares of a peak or of a bandwidth; every other one is a time, a count or a ratio of its own
-SHARES = frozenset(("ec", "em"))
+SHARES = frozenset(("ec", "em", "alone_ec", "alone_em"))
 _MOST = 1e15
 
 

@@ -68,7 +68,8 @@ def step_ops(program: Program, step: Step, formats: Formats) -> list[Op]:
     tokens = step.tokens
     ops = [gather_op(program, tokens, formats)]
     ops += [dense_op(part, times, tokens) for part, times in program.dense]
-    ops += [experts_op(part, times, step.met if program.shards.ep > 1 else tokens) for part, times in program.routed]
+    met, sent = (step.met if program.shards.ep > 1 else tokens), program.shards.ep > 1 and program.shards.dp > 1
+    ops += [experts_op(part, times, met, sent=sent) for part, times in program.routed]
     ops += [cross_op(*part, step) for part in program.crossed if _starts(step)]
     for group in step.groups:
         ops += [mixer_op(mixing, group, formats, program.shards.tp) for mixing in program.mixers]
@@ -145,11 +146,12 @@ def head_op(part: Dense, positions: int) -> Op:
     return replace(dense_op(part, 1.0, positions), by=f"{HERE}.head_op")
 
 
-def experts_op(part: Routed, times: float, tokens: int) -> Op:
+def experts_op(part: Routed, times: float, tokens: int, *, sent: bool = False) -> Op:
     """Routed experts: 2 T k P_e FLOP, and E (1 - (1 - k/E)^T) P_e b bytes: the distinct experts that T tokens read. [FLOP]
 
     T are the tokens of all replicas that share the experts; a device of `ep` does 1/ep of both, were they routed evenly.
-    Beside identity experts, k E / (E + idle) of a token's choices do work.
+    Beside identity experts, k E / (E + idle) of a token's choices do work. `sent`: whether a device has the rows of its own
+    experts alone, since tokens are sent to these.
     """
     moe = part.moe
     chosen = tokens * moe.top_k * moe.experts / (moe.experts + moe.idle) * part.experts * times
@@ -164,7 +166,14 @@ def experts_op(part: Routed, times: float, tokens: int) -> Op:
         by=f"{HERE}.experts_op",
         calls=times,
         shape=ExpertsShape(
-            tokens, moe.top_k, moe.experts, 1 / part.experts, part.elements / part.inputs, part.inputs, part.bytes
+            tokens=tokens,
+            top_k=moe.top_k * moe.experts / (moe.experts + moe.idle),
+            experts=moe.experts,
+            ep=1 / part.experts,
+            n=part.elements / part.inputs,
+            k=part.inputs,
+            expert_bytes=part.bytes,
+            present=tokens * part.experts if sent else None,
         ),
     )
 

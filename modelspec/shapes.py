@@ -77,6 +77,8 @@ class ExpertsShape:
         ep: devices that share them.
         n, k: outputs and inputs of one expert's matrix on the device.
         expert_bytes: of it, scales included. [B]
+        present: of the tokens, those whose rows the device has: all, or of those that are sent to their experts its
+            share; None is all. [token]
     """
 
     tokens: float
@@ -86,6 +88,7 @@ class ExpertsShape:
     n: float
     k: float
     expert_bytes: float
+    present: float | None = None
 
 
 Shape = GemmShape | DecodeShape | PrefillShape | ExpertsShape

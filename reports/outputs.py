@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
-from roofcast.calculators.validate import ValidateResult
 from roofcast.reports.data import render_csv, render_json
 from roofcast.reports.markdown import render_markdown
 from roofcast.reports.text import render_text
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from roofcast.calculators.roofline_table import RooflineResult
+    from roofcast.calculators.validate import ValidateResult
     from roofcast.reports.document import Document
 
 OUTPUTS: Final[dict[str, Callable[[Document], str]]] = {
@@ -39,7 +39,9 @@ CHARTS: Final[dict[str, str]] = {".png": "png", ".svg": "svg"}
 
 
 def render_chart(result: RooflineResult | ValidateResult, ending: str) -> bytes:
-    """The roofline, or measured points beside what is expected, as an image file with that ending, one of `CHARTS`; matplotlib loads here and no earlier.
+    """The roofline, or measured points beside what is expected, as an image file with that ending, one of `CHARTS`.
+
+    Matplotlib loads here and no earlier.
 
     Raises:
         KeyError: another ending.
@@ -50,6 +52,8 @@ def render_chart(result: RooflineResult | ValidateResult, ending: str) -> bytes:
             from roofcast.reports import plot  # noqa: PLC0415 - half a second that only charts take
         except (OSError, ValueError) as error:
             raise UsageError(f"the chart cannot be drawn, matplotlib does not start here: {error}") from error
+        from roofcast.calculators.validate import ValidateResult  # noqa: PLC0415 - likewise
+
         if isinstance(result, ValidateResult):
             from roofcast.reports import plot_points  # noqa: PLC0415 - likewise
 

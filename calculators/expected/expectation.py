@@ -18,7 +18,7 @@ from roofcast.hwdb.efficiency_files import (
     read_efficiency,
     usual_engine,
 )
-from roofcast.modelspec.op import COLLECTIVE, GEMM, MOE, Op
+from roofcast.modelspec.op import COLLECTIVE, GEMM, Op
 from roofcast.modelspec.schemes import Blocks
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.shapes import Shape
 
+HALVES: Final = frozenset(("bf16", "fp16"))  # formats that kernels multiply alike
 LEAST_CALLS: Final = 1e-9
 ANY: Final = "any"
 NONE: Final = "none"
@@ -159,11 +160,11 @@ class Expectation:
             found = self._exchanged[exchange] = link_seconds(exchange, fabric, constants)
         return found
 
-    def host(self, phase: str, devices: int, sequences: float, work: Estimate) -> float:
-        """Time of the host in one step that no kernel hides. [s]"""
+    def host(self, phase: str, devices: int, sequences: float, work: Estimate, share: float = 1.0) -> float:
+        """Time of the host in one step that no kernel hides; `share`: of the step's work that counts in a pipeline. [s]"""
         constants: HostConstants = self.choice(HOST, phase).constants
         calls = sum(term.op.calls for term in work.terms) if constants.launch else 0.0
-        return constants.seconds(devices, sequences, calls, work.expected if calls else 0.0)
+        return constants.seconds(devices, sequences, share * calls, share * work.expected if calls else 0.0)
 
     def limits(self, number_format: str) -> Limits:
         """The roofs of a format."""
@@ -226,7 +227,7 @@ def _choose(files: Iterable[tuple[Candidate | None, Efficiency]], family: str, n
 
 def _chosen(candidate: Candidate | None, efficiency: Efficiency, fit: Fit, number_format: str) -> Choice:
     ways = () if candidate is None else tuple(_ways(candidate))
-    if fit.format not in {number_format, ANY}:
+    if fit.format not in {number_format, ANY} and not {fit.format, number_format} <= HALVES:
         ways = (*ways, "format")
     made, name = FAMILIES[fit.family].constants, f"{efficiency.accelerator}.{efficiency.engine}"
     _check_names(fit, made, name)

@@ -46,7 +46,8 @@ def experts_seconds(shape: ExpertsShape, limits: Limits, c: ExpertsConstants) ->
     stands out by the root of ep / E. Spare rows of last tiles are read min(tile, 16 + full / read): kernels take small tiles
     where experts get few rows. Read and full are at least what the roofline counts, every addend is at least 0.
 
-    Kernels go over the T k rows of all devices' experts: those that are elsewhere are skipped, but sorted, and summed.
+    Kernels go over the T k rows of all devices' experts: those that are elsewhere are skipped, but sorted, and summed. Where
+    tokens are sent to the devices of their experts, a device has the rows of its own alone.
     Source: fitted to measured fused kernels by benchmarks/fit_experts.py, half of a layer's call to each of its matrices.
 
     >>> from roofcast.calculators.expected.limits import Limits
@@ -65,5 +66,6 @@ def experts_seconds(shape: ExpertsShape, limits: Limits, c: ExpertsConstants) ->
     spare = read * min(c.tile, LEAST_TILE + full / read) if read else 0.0
     compute = 2.0 * shape.n * shape.k * (full + spare) / (limits.peak * c.ec)
     memory = read * shape.expert_bytes / (limits.bandwidth * c.em)
-    carried = ACTIVATION_BYTES * (shape.n + shape.k) * (c.carry * full + c.sort * chosen) / limits.bandwidth
+    here = chosen if shape.present is None else shape.present * shape.top_k
+    carried = ACTIVATION_BYTES * (shape.n + shape.k) * (c.carry * full + c.sort * here) / limits.bandwidth
     return c.t0 + max(compute, memory) + carried
