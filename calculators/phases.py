@@ -200,16 +200,19 @@ def _expected(
         steps = tuple(_steps(replace(asked, budget=IN_TURN.get(engine, CHUNK)), shards, here))
         made = [estimate(ready, step) for step, _ in steps]
     counts = [times for _, times in steps]
-    if piped:
-        share = 1.0 if engine in IN_TURN else _piped(ready, made, counts, EXPECTED)
-    else:
+    launched = 1.0  # share of the launches that follow one another: stages that work at once launch at once
+    if not piped:
         share = _turns(ready, made[0], min(here, shards.pp), EXPECTED)
-    kernels = share * sum(one.expected * times for one, times in zip(made, counts, strict=True))
+    elif engine in IN_TURN:
+        share = 1.0
+    else:
+        share, launched = _piped(ready, made, counts, EXPECTED), fullest_stage(ready.model.spec, shards)
+    each = [share * one.expected for one in made]
     host = sum(
-        times * expectation.host(asked.phase, shards.devices, _sequences(step), work, share)
-        for (step, times), work in zip(steps, made, strict=True)
+        times * expectation.host(asked.phase, shards.devices, _sequences(step), launched * work.calls, kernels)
+        for (step, times), work, kernels in zip(steps, made, each, strict=True)
     )
-    return kernels, host
+    return sum(kernels * times for kernels, times in zip(each, counts, strict=True)), host
 
 
 def _sequences(step: Step) -> int:

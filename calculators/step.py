@@ -56,6 +56,11 @@ class Estimate:
         return sum(term.expected for term in self.terms)
 
     @property
+    def calls(self) -> float:
+        """Kernels and exchanges of all layers. [-]"""
+        return sum(term.op.calls for term in self.terms)
+
+    @property
     def full(self) -> float:
         """Least time were activations to go through memory. [s]"""
         return sum(term.full for term in self.terms)

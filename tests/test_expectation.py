@@ -135,7 +135,7 @@ def test_kinship_knows_every_way() -> None:
     """Every way that a choice can differ by has a number, from 0 to 2."""
     table = kinship()
 
-    assert set(table) == {"class", "architecture", "memory", "hardware", "alike", "other", "format"}
+    assert set(table) == {"class", "architecture", "memory", "hardware", "alike", "other", "format", "server"}
     assert all(0 <= value <= 2 for value in table.values())
     # a card of the same architecture is nearer than one that shares its memory, and that nearer than any other
     assert table["architecture"] < table["memory"] < table["hardware"]

@@ -36,6 +36,7 @@ def asked_fixture(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
         return SimpleNamespace(bound=bound, expected=expected, interval=interval)
 
     monkeypatch.setattr(predict, "answer_point", answered)
+    monkeypatch.setattr(predict, "kinship", lambda: {"server": 0.0})
     return asked
 
 
@@ -78,10 +79,10 @@ def test_prefill_leaves_out_what_is_cached(asked: list[Asked]) -> None:
 
 
 def test_batch_is_a_prefill_and_a_step_for_each_further_token(asked: list[Asked]) -> None:
-    """40 ms + 99 x 8 ms; all of the batch is prefilled at once."""
+    """40 ms + 99 x 8 ms, at most 60 ms + 99 x 10 ms; the low end lies as far below as the high one above, as a ratio."""
     made = predicted("batch_seconds", batch=8, prompt=512, output=100)
 
-    assert numbers(made) == pytest.approx([0.020 + 99 * 0.004, 0.832, 0.030 + 99 * 0.007, 0.060 + 99 * 0.010])
+    assert numbers(made) == pytest.approx([0.020 + 99 * 0.004, 0.832, 0.832**2 / 1.05, 1.05])
     assert [(one.phase, one.batch) for one in asked] == [("prefill", 8), ("decode", 8)]
 
 
@@ -89,7 +90,7 @@ def test_batch_of_one_token_is_a_prefill(asked: list[Asked]) -> None:
     """The first token needs no step of its own."""
     made = predicted("batch_seconds", batch=8, prompt=512, output=1)
 
-    assert numbers(made) == pytest.approx([0.020, 0.040, 0.030, 0.060])
+    assert numbers(made) == pytest.approx([0.020, 0.040, 0.040**2 / 0.060, 0.060])
     assert asked
 
 
@@ -97,8 +98,18 @@ def test_tpot_has_the_prefills_of_others(asked: list[Asked]) -> None:
     """16 at once, 100 tokens each: 8 ms + 16/100 x 40 ms = 14.4 ms; the bound is that of the step alone."""
     made = predicted("tpot_seconds", batch=16, prompt=512, output=100)
 
-    assert numbers(made) == pytest.approx([0.004, 0.0144, 0.0118, 0.0196])
+    assert numbers(made) == pytest.approx([0.004, 0.0144, 0.0144**2 / 0.0196, 0.0196])
     assert [(one.phase, one.batch) for one in asked] == [("decode", 16), ("prefill", 1)]
+
+
+def test_a_server_is_less_certain_than_its_steps(asked: list[Asked], monkeypatch: pytest.MonkeyPatch) -> None:
+    """ln(19.6 / 14.4) / 1.2816 = 0.24057 and 0.3 beside it are 0.38454: 14.4 ms x e^(1.2816 x 0.38454) = 23.57 ms."""
+    monkeypatch.setattr(predict, "kinship", lambda: {"server": 0.3})
+    made = predicted("tpot_seconds", batch=16, prompt=512, output=100)
+
+    assert made.high == pytest.approx(0.02357, rel=1e-3)
+    assert made.low == pytest.approx(0.0144**2 / 0.02357, rel=1e-3)
+    assert asked
 
 
 def test_tpot_alone_is_the_step(asked: list[Asked]) -> None:
@@ -124,7 +135,7 @@ def test_output_rate_is_requests_over_their_time_a_token(asked: list[Asked]) -> 
     """16 / (8 ms + 16/100 x 40 ms) = 1,111.1 token/s; the slow end of the time is the low end of the rate."""
     made = predicted("output_tokens_per_second", batch=16, prompt=512, output=100)
 
-    assert numbers(made) == pytest.approx([16 / 0.0072, 1111.111, 16 / 0.0196, 16 / 0.0118])
+    assert numbers(made) == pytest.approx([16 / 0.0072, 1111.111, 16 / 0.0196, 16 * 0.0196 / 0.0144**2])
     assert made.rate
     assert asked
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from roofcast.calculators.expected.host import HostConstants, StepConstants
     from roofcast.calculators.parallel import Fabric
     from roofcast.calculators.roofline import Roofs, Term
-    from roofcast.calculators.step import Estimate
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.hwdb.efficiency import Efficiency, Fit
     from roofcast.hwdb.efficiency_files import Candidate
@@ -160,11 +159,10 @@ class Expectation:
             found = self._exchanged[exchange] = link_seconds(exchange, fabric, constants)
         return found
 
-    def host(self, phase: str, devices: int, sequences: float, work: Estimate, share: float = 1.0) -> float:
-        """Time of the host in one step that no kernel hides; `share`: of the step's work that counts in a pipeline. [s]"""
+    def host(self, phase: str, devices: int, sequences: float, calls: float, kernels: float) -> float:
+        """Time of the host in one step that no kernel hides, by its calls and the time of their kernels. [s]"""
         constants: HostConstants = self.choice(HOST, phase).constants
-        calls = sum(term.op.calls for term in work.terms) if constants.launch else 0.0
-        return constants.seconds(devices, sequences, share * calls, share * work.expected if calls else 0.0)
+        return constants.seconds(devices, sequences, calls, kernels)
 
     def limits(self, number_format: str) -> Limits:
         """The roofs of a format."""

@@ -135,7 +135,6 @@ def test_better_hardware_never_slows_the_decode_of_a_pipeline(
         assert times(answer_point(moved, asked))[1] <= times(answer_point(ready, asked))[1] * MORE
 
 
-@pytest.mark.xfail(reason="the host of a pipeline's steps sees all of their kernels, of which stages hide a part")
 @pytest.mark.parametrize("phase", ["prefill", "mixed"])
 def test_better_hardware_is_never_slower_through_a_pipeline(phase: str) -> None:
     """The same of a prompt in pieces, and of parts that decode beside one."""
@@ -151,9 +150,12 @@ def test_better_hardware_is_never_slower_through_a_pipeline(phase: str) -> None:
 def test_more_is_never_sooner(
     name: str, machine: tuple[str, str], shards: Shards, asked: Asked, more: tuple[int, int]
 ) -> None:
-    """Where the bound says that more sequences, or a longer context, take longer, the expected time does not fall."""
+    """Where the bound says that more sequences, or a longer context, take longer, the expected time does not fall.
+
+    Mixed steps are apart: each further sequence takes a token of the budget from the chunk of a prompt.
+    """
     ready = possible(name, *machine, shards)
-    if ready is None:
+    if ready is None or asked.phase == "mixed":
         return
     bound, expected = times(answer_point(ready, asked))
     for also in (replace(asked, batch=asked.batch + more[0]), replace(asked, context=asked.context + more[1])):
