@@ -54,7 +54,7 @@ def test_an_index_scores_on_every_device_in_decode() -> None:
     assert attention.op.flops == pytest.approx(61 * 4 * latents / 8)  # type: ignore[union-attr]
     assert scores.op.flops == pytest.approx(61 * 4 * index)  # type: ignore[union-attr]
     assert scores.op.state_read == 61 * 4 * 65536 * 132  # type: ignore[union-attr]
-    assert scores.op.format == "fp8"  # type: ignore[union-attr]
+    assert scores.op.format == "fp8"
 
 
 def test_tokens_go_to_the_groups_that_they_choose() -> None:
