@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "speed.json"
 DECODE_ROWS: Final = "decode_single"
 PREFILL_ROWS: Final = "prefill"
+BATCH_ROWS: Final = "decode_batch"
 # wording -> engine, of those that `--engine` names and that have no operator tables
 ENGINES: Final = (
     (r"llama\.?cpp", "llama.cpp"),
@@ -86,6 +87,7 @@ class Row:
         columns: seconds that each constant stands for, at 1.
         fixed: what no constant changes. [s]
         formats: that its products are computed in.
+        sequences: at once.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Row:
     columns: tuple[float, ...]
     fixed: float = 0.0
     formats: tuple[str, ...] = ()
+    sequences: int = 1
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -144,7 +147,8 @@ def point_of(row: Mapping[str, object]) -> Asked:
     prompt = int(str(row.get("input_len") or 0))
     if row["regime"] == PREFILL_ROWS:
         return Asked("prefill", 1, prompt)
-    return Asked("decode", 1, max(1, prompt + int(str(row.get("output_len") or 128)) // 2))
+    batch = int(str(row.get("batch") or 1)) if row["regime"] == BATCH_ROWS else 1
+    return Asked("decode", batch, max(1, prompt + int(str(row.get("output_len") or 128)) // 2))
 
 
 def limits_of(ready: Ready, op: Op) -> Limits:
@@ -195,7 +199,18 @@ def row_of(asked: Question, engine: str, ready: Ready) -> Row:
     columns, rest = columns_of(ready, work.ops, row["regime"])
     formats = tuple(sorted({op.format for op in work.ops if op.family in {GEMM, MOE}}))
     group = f"{asked.model.name} {row['weight_quant']}"
-    return Row(row["id"], engine, accelerator.id, kind_of(accelerator), group, asked.seconds, columns, rest, formats)
+    return Row(
+        name=row["id"],
+        engine=engine,
+        accelerator=accelerator.id,
+        kind=kind_of(accelerator),
+        group=group,
+        seconds=asked.seconds,
+        columns=columns,
+        fixed=rest,
+        formats=formats,
+        sequences=point_of(row).batch,
+    )
 
 
 def read_rows(data: Path, regime: str) -> tuple[list[Row], dict[tuple[str, str], Counter[str]]]:

@@ -10,10 +10,12 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import whole
 from roofcast.calculators.deployment import formats_of
 from roofcast.calculators.estimate_rows import Phase, TermRow, UsedConstants
-from roofcast.calculators.expected.expectation import NONE
+from roofcast.calculators.expected.expectation import KIND, NONE
+from roofcast.calculators.expected.families import STEP
 from roofcast.calculators.phases import answer_point, check_steps
 from roofcast.calculators.remarks import model_remarks
 from roofcast.modelspec.op import COLLECTIVE, Op
+from roofcast.modelspec.step import DECODE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
     from roofcast.calculators.roofline import Term
     from roofcast.hwdb.accelerator import Accelerator
 
-MEASURED: Final = frozenset(
-    ("architecture", "memory", "format")
-)  # ways in which constants may differ and still be told of
 SAID: Final = {"ggml": "llama.cpp's types"}  # formats that have no name of their own
 
 
@@ -156,19 +155,26 @@ def constants_remarks(ready: Ready) -> Remarks:
     one, asked = ready.expectation, ready.deployment.engine
     others: dict[str, list[str]] = {}
     for choice in one.used:
-        if not MEASURED.issuperset(choice.ways):
+        if set(choice.ways) - {KIND}:
             others.setdefault(choice.file, []).append(choice.family)
-    named = f"{one.accelerator.id} under {one.engine}"
+    measured = not one.files or one.choice(STEP, DECODE).constants.batch == 0
+    named, kinds = f"{one.accelerator.id} under {one.engine}", ", ".join(one.unlike)
     return remarks(
         [
             f"expected times are as under {one.engine}, since no engine is named; --engine names one"
             if asked == NONE
             else None,
             *(
-                f"{', '.join(dict.fromkeys(families))} of {named} not measured: constants of {file}, with a wider interval"
+                f"{', '.join(dict.fromkeys(families))} of {named} not measured so: constants of {file}, with a wider interval"
                 for file, families in sorted(others.items())
             ),
-        ]
+            f"{kinds}: attention of that kind was not measured: constants of grouped attention, with a wider interval"
+            if kinds
+            else None,
+        ],
+        []
+        if measured
+        else [f"expected times of {named} are fitted to one sequence at once: those of a batch are less certain"],
     )
 
 

@@ -181,7 +181,7 @@ def answer_point(ready: Ready, asked: Asked) -> Point:
     if ready.expectation is None:
         return Point(asked, work, bound, not reason, reason, gained, count, shards.pp)
     kernels, host = _expected(ready, ready.expectation, asked, steps, made)
-    spread = ready.expectation.spread(work.terms, host, asked.phase)
+    spread = ready.expectation.spread(work.terms, host, asked.phase, -(-asked.batch // shards.dp))
     return Point(asked, work, bound, not reason, reason, gained, count, shards.pp, kernels, host, spread)
 
 

@@ -197,6 +197,7 @@ def hardware(asked: Accelerator, identity: str) -> tuple[str, float] | None:
         return "own", 0.0
     alike = asked.architecture == other.architecture and asked.architecture is not None
     memory = memory_kind(asked) == memory_kind(other)
+    memory = memory and asked.vendor == other.vendor
     return ("architecture" if alike and memory else "memory" if alike or memory else "hardware"), apart
 
 

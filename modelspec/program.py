@@ -313,13 +313,15 @@ def _experts(
 ) -> Routed:
     elements = stored = outputs = 0.0
     inputs, form, loose = 0.0, "bf16", storage.average(EXPERTS).bytes
+    slices = shards.expert_slices
     for matrix, bias in matrices:
         pieces = storage.pieces(Placed(EXPERTS, number, matrix))
         elements += matrix.rows * matrix.columns + bias
         stored += sum(piece.share * piece.bytes for piece in pieces) + bias * loose
-        inputs, outputs = matrix.columns, outputs + matrix.rows
+        split = is_summed(matrix)  # the width of an expert is cut: inputs of what is summed, outputs of the rest
+        inputs = matrix.columns / (slices if split else 1)
+        outputs += matrix.rows / (1 if split else slices)
         form = max(pieces, key=lambda piece: piece.share).format
-    slices = shards.expert_slices
     made = Routed(moe, name, form, elements, stored, inputs, outputs, 1 / shards.ep)
     return replace(made, elements=elements / slices, bytes=stored / slices)
 

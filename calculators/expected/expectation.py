@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
-from math import hypot
+from dataclasses import MISSING, dataclass, field, fields, replace
+from math import hypot, log
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
@@ -18,7 +18,8 @@ from roofcast.hwdb.efficiency_files import (
     read_efficiency,
     usual_engine,
 )
-from roofcast.modelspec.op import COLLECTIVE, GEMM, Op
+from roofcast.modelspec.attention import GroupedAttention
+from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, COLLECTIVE, GEMM, Op
 from roofcast.modelspec.schemes import Blocks
 
 if TYPE_CHECKING:
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
     from roofcast.hwdb.efficiency_files import Candidate
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.op import Exchange
+    from roofcast.modelspec.program import Program
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.shapes import Shape
 
-HALVES: Final = frozenset(("bf16", "fp16"))  # formats that kernels multiply alike
+# formats that kernels multiply alike, and phases whose host and steps are
+ALIKE_FORMATS: Final = (frozenset(("bf16", "fp16")), frozenset(("mixed", "prefill")))
+ATTENTION: Final = frozenset((ATTN_DECODE, ATTN_PREFILL))
+KIND: Final = "kind"
 LEAST_CALLS: Final = 1e-9
 ANY: Final = "any"
 NONE: Final = "none"
@@ -102,6 +107,7 @@ class Expectation:
         files: with their distance, the nearest first.
         own: a file of the user's that counts before them.
         kernels: format -> kind of kernels that multiply in it here, as FP8 with scales of blocks.
+        unlike: labels of attention and recurrences that no table is of, whose constants are those of grouped attention.
     """
 
     accelerator: Accelerator
@@ -110,6 +116,7 @@ class Expectation:
     files: tuple[Candidate, ...]
     own: Efficiency | None = None
     kernels: Mapping[str, str] = field(default_factory=dict)
+    unlike: tuple[str, ...] = ()
     choices: dict[tuple[str, str], Choice] = field(default_factory=dict)
     _limits: dict[str, Limits] = field(default_factory=dict)
     _fabric: Fabric | None = None
@@ -182,13 +189,20 @@ class Expectation:
         key = family, self.kernels.get(number_format, number_format) if family == GEMM else number_format
         found = self.choices.get(key)
         if found is None:
-            found = self.choices[key] = _choose(self._efficiencies(), *key)
+            found = self.choices[key] = self._widened(_choose(self._efficiencies(), *key))
         return found
 
-    def spread(self, terms: Iterable[Term], host: float, phase: str) -> float:
+    def _widened(self, choice: Choice) -> Choice:
+        """The same with the spread of a kind of attention that was not measured, where there is one."""
+        if not self.unlike or choice.family not in ATTENTION:
+            return choice
+        return replace(choice, spread=hypot(choice.spread, kinship()[KIND]), ways=(*choice.ways, KIND))
+
+    def spread(self, terms: Iterable[Term], host: float, phase: str, sequences: int = 1) -> float:
         """Standard deviation of ln(measured / expected) of a step: families apart, each wholly of one mind. [-]
 
-        sigma^2 = parts^2 sum over families of (share of the time x spread)^2 + (that of whole steps)^2.
+        sigma^2 = parts^2 sum over families of (share of the time x spread)^2 + (that of whole steps)^2 + (batch ln B)^2, B
+        the sequences, where one alone was measured.
         """
         sums: dict[tuple[str, str], float] = {(HOST, phase): host} if host else {}
         for term in terms:
@@ -198,7 +212,8 @@ class Expectation:
         total = sum(sums.values())
         step = self.choice(STEP, phase)
         parts = hypot(*(seconds * self.choice(*key).spread for key, seconds in sums.items()))
-        return hypot(step.constants.parts * parts / total if total else 0.0, step.spread)
+        many = step.constants.batch * log(sequences) if sequences > 1 else 0.0
+        return hypot(step.constants.parts * parts / total if total else 0.0, step.spread, many)
 
     @property
     def used(self) -> list[Choice]:
@@ -225,7 +240,8 @@ def _choose(files: Iterable[tuple[Candidate | None, Efficiency]], family: str, n
 
 def _chosen(candidate: Candidate | None, efficiency: Efficiency, fit: Fit, number_format: str) -> Choice:
     ways = () if candidate is None else tuple(_ways(candidate))
-    if fit.format not in {number_format, ANY} and not {fit.format, number_format} <= HALVES:
+    alike = any({fit.format, number_format} <= names for names in ALIKE_FORMATS)
+    if fit.format not in {number_format, ANY} and not alike:
         ways = (*ways, "format")
     made, name = FAMILIES[fit.family].constants, f"{efficiency.accelerator}.{efficiency.engine}"
     _check_names(fit, made, name)
@@ -265,6 +281,12 @@ def kernels_of(model: Model, requested: Requested | None) -> Mapping[str, str]:
     schemes = [packing.default, *(rule.scheme for rule in packing.rules)]
     blocks = (one.block for one in schemes if isinstance(one, Blocks) and one.compute == "fp8")
     return {"fp8": "fp8_block"} if any(min(block) > 1 for block in blocks) else {}
+
+
+def unlike_kinds(program: Program) -> tuple[str, ...]:
+    """Labels of a program's attention and recurrences that are not grouped attention, which alone the tables are of."""
+    kinds = {part.mixer.label for part in program.mixers if not isinstance(part.mixer, GroupedAttention)}
+    return tuple(sorted(kinds))
 
 
 def expectation_of(accelerator: Accelerator, engine: str, roofs: Roofs, file: Path | None = None) -> Expectation:

@@ -41,6 +41,7 @@ class StepConstants:
             launches that a graph hides, products with quantisation fused into the operation before. [-]
         sustained: share by which clocks lengthen kernels that follow one another without pause. [-]
         parts: share of the parts' own spreads that is left in a whole step, where many shapes are summed. [-]
+        batch: what the spread grows by with the logarithm of the sequences, where one alone was measured. [-]
     """
 
     gemm: float = 0.0
@@ -49,6 +50,7 @@ class StepConstants:
     attn_prefill: float = 0.0
     sustained: float = 0.0
     parts: float = 1.0
+    batch: float = 0.0
 
     def hidden(self, family: str) -> float:
         """Of a family, the share of t0 that a step does not show, at most all of it. [-]"""
