@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.calculators.predict import PREDICTORS, Predicted
 from roofcast.hwdb.accelerator_class import class_of
-from roofcast.hwdb.files import AcceleratorFileError
 from roofcast.modelspec.errors import ModelError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 P90: Final = 0.9
 TOLERANCE: Final = 1.02  # by which a measured time may be quicker than its bound: a card may boost over its data sheet
-REFUSALS: Final = (ModelError, UsageError, UnansweredError, AcceleratorFileError)
+REFUSALS: Final = (ModelError, UsageError, UnansweredError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roofcast.cli import options
-from roofcast.cli.errors import GateError
+from roofcast.cli.errors import BAD_INPUT, GateError
 from roofcast.cli.session import Output, attempt, chart_ending, check_output, explain_or, present, present_chart
 from roofcast.cli.session import worst as worst_of
 
@@ -112,21 +112,22 @@ def validate(
         present_chart(document, output, chart)
     else:
         present(document, output)
-    raise typer.Exit(worst_of(found.code, attempt(lambda: judge(result, rules))))
+    raise typer.Exit(worst_of(found.code, attempt(lambda: judge(result, rules, setups.codes))))
 
 
-def judge(result: ValidateResult, rules: Sequence[Gate]) -> None:
+def judge(result: ValidateResult, rules: Sequence[Gate], codes: set[int]) -> None:
     """Holds the rules against the points.
 
     Raises:
-        UnansweredError: there is nothing to hold them against.
+        UnansweredError, UsageError: there is nothing to hold them against, and what is asked cannot be.
         GateError: what is not met.
     """
-    from roofcast.calculators.errors import UnansweredError
+    from roofcast.calculators.errors import UnansweredError, UsageError
     from roofcast.calculators.validate_gate import missed
 
     if not result.counted:
-        raise UnansweredError(f"no point can be predicted: {next(iter(result.uncounted))}")
+        error = UsageError if codes == {BAD_INPUT} else UnansweredError
+        raise error(f"no point can be predicted: {next(iter(result.uncounted))}")
     failed = missed(rules, result)
     if failed:
         raise GateError("; ".join(failed))

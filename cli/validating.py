@@ -14,7 +14,10 @@ from roofcast.calculators.measurement_file import LARGEST
 from roofcast.cli import options
 from roofcast.cli.deploy import Machine, deploy, expecting
 from roofcast.cli.errors import OK, exit_code
+from roofcast.cli.machine import find_machine
 from roofcast.cli.session import Lookup, formats, load_all
+from roofcast.hwdb.efficiency_files import EfficiencyFileError
+from roofcast.modelspec.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,12 +40,14 @@ class Setups:
         offline: whether nothing is asked of the network.
         known: deployments by what makes them, or what is wrong with them.
         said: what should be said of those that there are.
+        codes: exit codes of those that there are not.
     """
 
     efficiencies: Efficiencies
     offline: bool
     known: dict[tuple[object, ...], Ready | Exception] = field(default_factory=dict)
     said: Remarks = field(default_factory=Remarks)
+    codes: set[int] = field(default_factory=set)
 
     def ready(self, point: Measurement) -> Ready:
         """The deployment that a point was measured on.
@@ -56,9 +61,12 @@ class Setups:
             try:
                 self.known[key] = self._made(point)
             except Exception as error:
-                if exit_code(error) is None:  # a fault of our own
+                code = exit_code(error)
+                if code is None or isinstance(error, EfficiencyFileError):  # a fault of our own, or of every point
                     raise
-                self.known[key] = UnansweredError(str(error))
+                self.codes.add(code)
+                hint = "; --model names what the points are of" if isinstance(error, ModelError) else ""
+                self.known[key] = UnansweredError(f"{error}{hint}")
         found = self.known[key]
         if isinstance(found, Exception):
             raise found
@@ -119,12 +127,14 @@ def asked_of(given: Mapping[str, str | float]) -> None:
     """Refuses what the command line states and cannot be, before any file is read.
 
     Raises:
-        UnitError, UnknownFormatError, UsageError: naming the option.
+        UnitError, UnknownAcceleratorError, UnknownFormatError, UsageError: naming the option.
     """
     for name in ("gpus", "tp", "pp", "ep", "dp", "batch", "prompt", "output"):
         if name in given:
             options.size(int(given[name]), f"--{name}")
     check_engine(str(given.get("engine", "none")))
+    if "gpu" in given:
+        find_machine(str(given["gpu"]))
     weights, kv = (str(given[name]) if name in given else None for name in ("weights", "kv"))
     formats(weights, kv)
 

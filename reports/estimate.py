@@ -103,7 +103,8 @@ def _times(phase: str, rows: Sequence[Phase]) -> Table:
     fitted = _fitted(rows)
     name = DECIDED.get(phase, "step")
     lead = ("ctx", "batch", f"{name}\nbound\nms" if fitted else f"{name}\nms")
-    header = (*lead, *(("expect\nms", "80 %\ninterval") if fitted else ()), *HEADING)
+    heading = (HEADING[0], f"expect\n{HEADING[1]}" if fitted else HEADING[1], *HEADING[2:])
+    header = (*lead, *(("expect\nms", "80 %\ninterval") if fitted else ()), *heading)
     words = 3 + 2 * fitted
     cells = [(context_name(row.context), count(row.batch), *_seconds(row, fitted=fitted), *_work(row)) for row in rows]
     return table(header, cells, title=phase_title(phase), left=(words,), breaks=(words + 2,), keys=2)
@@ -138,14 +139,19 @@ def _terms(row: Phase) -> Table:
     cells = [_term(term, row, linked=linked) for term in row.terms]
     if row.host_seconds:
         blank = (NOTHING,) * (words + 2)
-        share = show_percent(row.host_seconds / (row.expected_seconds or 1), 1)
+        share = show_percent(row.host_seconds / _whole(row), 1)
         cells.append(("host", *blank, show_si(row.host_seconds, "s", 3), share))
     return table(header, cells, title=title, left=(0, words, words + 2), breaks=(words,))
 
 
+def _whole(row: Phase) -> float:
+    """What shares are of: all terms and the host; a pipeline's stages work at once, its terms do not. [s]"""
+    return sum(term.expected_seconds or 0.0 for term in row.terms) + (row.host_seconds or 0.0) or 1.0
+
+
 def _term(term: TermRow, row: Phase, *, linked: bool) -> tuple[str, ...]:
     sent, expected = term.family == COLLECTIVE, term.expected_seconds
-    share = term.share if expected is None else expected / (row.kernel_seconds or 1)
+    share = term.share if expected is None else expected / _whole(row)
     return (
         term.term,
         NOTHING if sent else short(term.flops),
@@ -172,7 +178,7 @@ def _efficiencies(result: EstimateResult) -> list[str]:
         for (name, ways), families in files.items()
     ]
     return [
-        f"{EXPECTED_MEANS}; shares of terms are of kernels",
+        f"{EXPECTED_MEANS}; shares are of all terms and the host",
         f"constants: {'; '.join(said)}; --format json lists them, --efficiency bound leaves them out",
     ]
 
