@@ -66,6 +66,7 @@ class Parts:
         moved: bytes / bandwidth of the latter. [s]
         devices, sequences: in the step.
         spread: of the kernels by their tables, each family wholly of one mind. [-]
+        bound: least time of the step. [s]
     """
 
     kernels: dict[str, float]
@@ -76,6 +77,7 @@ class Parts:
     devices: int
     sequences: int
     spread: float
+    bound: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ def parts_of(ready: Ready, asked: Asked) -> Parts:
         if expectation
         else 0.0
     )
-    return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch, wide)
+    return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch, wide, point.work.bound)
 
 
 def cached_share(ready: Ready, asked: Asked) -> float:
@@ -250,9 +252,14 @@ def servers(data: Path, *, every: bool = False) -> Iterator[Row]:
 
 
 def usable(line: dict[str, str]) -> bool:
-    """Rows of one pool of devices that state their format; NVIDIA's own checkpoints, whose cache is FP8, are left out."""
+    """Rows of one pool of devices that state their format."""
     plain = line["mode"] == "agg" and line["system"] in SYSTEMS and line["pp_size"] in {"", "1"}
-    return plain and bool(line["gemm_quant_mode"]) and not line["model_path"].startswith("nvidia/")
+    return plain and bool(line["gemm_quant_mode"])
+
+
+def cached(decode: Parts, prefill: Parts, prefills: float, seconds: float) -> bool:
+    """Whether a point is quicker than its decode steps and prefills at their bounds: its prompts were in a cache."""
+    return seconds < decode.bound + prefills * prefill.bound
 
 
 def server(line: dict[str, str], name: str, *, every: bool) -> Row | None:
@@ -266,6 +273,8 @@ def server(line: dict[str, str], name: str, *, every: bool) -> Row | None:
     if not every and engine == "tensorrt-llm" and cached_share(ready, asked) > MOST_CACHE:
         return None
     seconds, prefills = float(line["silicon_tpot_ms"]) / 1e3, batch / output
+    if cached(decode, prefill, prefills, seconds):
+        return None
     if not every and prefills * sum(prefill.kernels.values()) > MOST_PREFILL * seconds:
         return None
     return Row(engine, card, f"{name} {card} tp {line['tp_size']}", seconds, decode, prefill, prefills, served=True)

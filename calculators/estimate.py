@@ -165,7 +165,7 @@ def constants_remarks(ready: Ready) -> Remarks:
             if asked == NONE
             else None,
             *(
-                f"{', '.join(dict.fromkeys(families))} of {named} not measured so: constants of {file}, with a wider interval"
+                f"{', '.join(dict.fromkeys(families))} of {named} not measured: constants of {file}, with a wider interval"
                 for file, families in sorted(others.items())
             ),
             f"{kinds}: attention of that kind was not measured: constants of grouped attention, with a wider interval"

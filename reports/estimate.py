@@ -38,6 +38,7 @@ APART: Final = {  # how constants differ from what is asked
     "alike": "an engine alike",
     "other": "another engine",
     "format": "another format",
+    "kind": "another kind of attention",
 }
 HEADING: Final = ("bound\nby", "tokens/s", "FLOP", "weights\nGB", "KV,\nstate\nGB", "FLOP/B")
 

@@ -175,7 +175,7 @@ def test_steps_that_tell_nothing(batch: int, routed: tuple[str, ...], phase: str
 @pytest.mark.parametrize(
     ("changed", "kept"),
     [({}, True), ({"mode": "disagg"}, False), ({"system": "b200_sxm"}, False), ({"pp_size": "2"}, False), ({"pp_size": ""}, True),
-     ({"gemm_quant_mode": ""}, False), ({"model_path": "nvidia/Llama-3.1-8B-Instruct-FP8"}, False)],
+     ({"gemm_quant_mode": ""}, False)],
 )  # fmt: skip
 def test_servers_whose_format_is_stated(changed: dict[str, str], kept: bool) -> None:
     """One pool, no pipeline, a stated format, and no checkpoint whose cache is FP8."""

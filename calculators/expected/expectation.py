@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.shapes import Shape
 
 # formats that kernels multiply alike, and phases whose host and steps are
-ALIKE_FORMATS: Final = (frozenset(("bf16", "fp16")), frozenset(("mixed", "prefill")))
+ALIKE_FORMATS: Final = (frozenset(("bf16", "fp16")), frozenset(("fp4", "mxfp4")), frozenset(("mixed", "prefill")))
 ATTENTION: Final = frozenset((ATTN_DECODE, ATTN_PREFILL))
 KIND: Final = "kind"
 LEAST_CALLS: Final = 1e-9
