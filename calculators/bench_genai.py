@@ -12,7 +12,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.bench_own import engine_named
-from roofcast.calculators.bench_values import at, day, first, number, positive, seconds, whole, word
+from roofcast.calculators.bench_values import (
+    at,
+    day,
+    first,
+    in_places,
+    number,
+    numbered,
+    positive,
+    seconds,
+    whole,
+    word,
+)
 from roofcast.calculators.cache_format import ENGINES
 from roofcast.calculators.measurement import Measurement, Reading
 
@@ -47,15 +58,20 @@ def read_export(records: Sequence[Mapping[str, Any]], where: str) -> Reading:
         "aiperf_version" in record or isinstance(at(record, "input_config", "loadgen"), dict) for record in records
     )
     points: list[Measurement] = []
-    remarks: list[str] = []
-    for record in records:
+    silent: list[int] = []
+    cancelled: list[int] = []
+    for place, record in numbered(records):
         made = _points(record, where)
         points += made
         if not made:
-            remarks.append(f"{where}: states no times of tokens; was it run without --streaming?")
+            silent.append(place)
         if record.get("was_cancelled") is True:
-            remarks.append(f"{where}: the run was cancelled before its end")
-    return Reading(AIPERF if newer else GENAI, tuple(points), tuple(remarks))
+            cancelled.append(place)
+    remarks = (
+        *in_places(where, "export", silent, "states no times of tokens; was it run without --streaming?"),
+        *in_places(where, "export", cancelled, "the run was cancelled before its end"),
+    )
+    return Reading(AIPERF if newer else GENAI, tuple(points), remarks)
 
 
 def _points(record: Mapping[str, Any], where: str) -> list[Measurement]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.bench_values import at, counted, first, number, positive, whole, word
+from roofcast.calculators.bench_values import at, counted, first, in_places, number, positive, whole, word
 from roofcast.calculators.measurement import Measurement, MeasurementFileError, Reading
 from roofcast.modelspec.strictjson import kind_of
 
@@ -34,23 +34,33 @@ def is_report(record: Mapping[str, Any]) -> bool:
     return isinstance(runs, list) and any(isinstance(at(run, "metrics"), dict) for run in runs)
 
 
-def read_report(record: Mapping[str, Any], where: str) -> Reading:
+def read_reports(records: Sequence[Mapping[str, Any]], where: str) -> Reading:
     """Time to the first token, time per output token and output tokens a second of every benchmark; of times the median.
 
     Raises:
         MeasurementFileError: a field is wrong; it is named.
     """
     points: list[Measurement] = []
-    remarks: list[str] = []
-    for place, run in enumerate(record["benchmarks"], 1):
+    silent: list[int] = []
+    lost: dict[int, tuple[int, int]] = {}
+    runs = ((record, run) for record in records for run in record["benchmarks"])
+    for place, (record, run) in enumerate(runs, 1):
         name = f"{where}: benchmark {place}"
         if not isinstance(run, dict):
             raise MeasurementFileError(f"{name} is {kind_of(run)}; it must be an object")
-        points += _points(run, record, name, where)
-        lost = {status: _total(run, status, name) for status in ("errored", "incomplete", "successful")}
-        if lost["errored"]:
-            remarks.append(f"{name}: {counted(lost['errored'], 'request')} failed, {lost['successful']:,} did not")
-    return Reading(KIND, tuple(points), tuple(remarks))
+        made = _points(run, record, name, where)
+        points += made
+        failed = _total(run, "errored", name)
+        if not made:
+            silent.append(place)
+        if failed:
+            lost[place] = failed, _total(run, "successful", name)
+    failed, ended = (sum(counts) for counts in zip(*lost.values(), strict=True)) if lost else (0, 0)
+    remarks = (
+        *in_places(where, "benchmark", silent, "no times nor rates of tokens in it"),
+        *in_places(where, "benchmark", list(lost), f"{counted(failed, 'request')} failed, {ended:,} did not"),
+    )
+    return Reading(KIND, tuple(points), remarks)
 
 
 def _total(run: Mapping[str, Any], status: str, name: str) -> int:
@@ -89,7 +99,7 @@ def _stat(run: Mapping[str, Any], metric: str, *path: str) -> Any:  # noqa: ANN4
 def _time(run: Mapping[str, Any], key: str, name: str) -> dict[str, Any] | None:
     """Median, 10th and 90th percentile and standard deviation of a time. [s]"""
     paths = (("median",), ("mean",), ("percentiles", "p10"), ("percentiles", "p90"), ("std_dev",))
-    found = [positive(_stat(run, key, *path), f"{name}: {key}.{'.'.join(path)}") for path in paths]
+    found = [number(_stat(run, key, *path), f"{name}: {key}.{'.'.join(path)}") for path in paths]
     median, mean, low, high, spread = (value / 1000 if value else None for value in found)
     value = median or mean
     if value is None:
@@ -120,9 +130,3 @@ def _at_once(run: Mapping[str, Any], name: str) -> tuple[int | None, str | None]
     if mean is None:
         return None, kind or None
     return max(1, round(mean)), f"{kind or 'load'}: batch is the mean number of requests at once, as measured"
-
-
-def read_reports(records: Sequence[Mapping[str, Any]], where: str) -> Reading:
-    """Several reports, one after the other."""
-    read = [read_report(record, where) for record in records]
-    return Reading(KIND, tuple(p for one in read for p in one.points), tuple(r for one in read for r in one.remarks))

@@ -6,6 +6,7 @@ import codecs
 import csv
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from roofcast.modelspec.strictjson import plain, quoted
 LARGEST: Final = 256_000_000  # bytes of a file: reports that hold every request are long
 LARGEST_YAML: Final = 1_000_000  # characters; YAML is slow to read
 MOST_ROWS: Final = 200_000  # of a file
+_END: Final = "\x1f"  # stands in no text of a table
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # what PowerShell's > writes
 
@@ -100,28 +102,72 @@ def _refuse_repeats(items: list[tuple[str, Any]], where: str) -> None:
         seen[key] = value
 
 
-def csv_rows(text: str, name: str) -> list[dict[str, str]]:
-    r"""Rows of CSV by the names of its first row; empty cells are left out.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of CSV.
+
+    Args:
+        rows: by the names of the first row; empty cells are left out.
+        short: numbers of those with fewer cells than there are names, or whose last quote is open; from 1.
+    """
+
+    rows: list[dict[str, str]]
+    short: list[int]
+
+
+def csv_rows(text: str, name: str) -> Table:
+    r"""Rows of CSV by the names of its first row.
 
     Raises:
-        MeasurementFileError: a row has more cells than there are names, or there are too many rows.
+        MeasurementFileError: a row has more cells than there are names, a name occurs twice, a quote runs over lines to the
+            end, or there are too many rows.
 
-    >>> csv_rows("a,b\n1,\n", "f")
-    [{'a': '1'}]
+    >>> csv_rows("a,b\n1,\n2\n", "f")
+    Table(rows=[{'a': '1'}, {'a': '2'}], short=[2])
     """
-    where, rows = plain(name), list[dict[str, str]]()
+    where, lines = plain(name), text.strip().splitlines()
+    table = Table([], [])
+    reader = csv.reader([*lines, _END])  # an open quote takes the end in
     try:
-        for row in csv.DictReader(text.splitlines()):
-            if None in row:
-                raise MeasurementFileError(
-                    f"{where}: row {len(rows) + 1} has more cells than the first row has names; quote cells with commas"
-                )
-            rows.append({key.strip(): cell for key, cell in row.items() if cell is not None and cell.strip()})
-            if len(rows) > MOST_ROWS:
-                raise MeasurementFileError(f"{where}: has more than {MOST_ROWS:,} rows; give a part")
+        names = _names(next(reader), where)
+        start = reader.line_num
+        for cells in reader:
+            is_open = reader.line_num > len(lines) and cells != [_END]
+            if is_open and start < len(lines) - 1:
+                raise MeasurementFileError(f"{where}: line {start + 1} has a quote that is not closed")
+            if is_open:
+                cells[-1] = cells[-1].removesuffix(_END)
+            if cells and cells != [_END]:
+                _add(table, names, cells, where)
+            if is_open and table.short[-1:] != [len(table.rows)]:
+                table.short.append(len(table.rows))
+            start = reader.line_num
     except csv.Error as error:
         raise MeasurementFileError(f"{where}: not CSV ({error})") from error
-    return rows
+    return table
+
+
+def _names(cells: list[str], where: str) -> list[str]:
+    """Names of columns, each once."""
+    names = [cell.strip() for cell in cells]
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise MeasurementFileError(f"{where}: the column {quoted(twice)} occurs twice; it must occur once")
+    return names
+
+
+def _add(table: Table, names: list[str], cells: list[str], where: str) -> None:
+    """One row more."""
+    number = len(table.rows) + 1
+    if len(cells) > len(names):
+        raise MeasurementFileError(
+            f"{where}: row {number} has more cells than the first row has names; quote cells with commas"
+        )
+    if number > MOST_ROWS:
+        raise MeasurementFileError(f"{where}: has more than {MOST_ROWS:,} rows; give a part")
+    table.rows.append({name: cell for name, cell in zip(names, cells, strict=False) if cell.strip()})
+    if len(cells) < len(names):
+        table.short.append(number)
 
 
 def yaml_fields(text: str, name: str) -> dict[str, Any]:

@@ -7,10 +7,11 @@ the other (pg), at a depth of tokens that are in the cache before it; sampling i
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.bench_values import counted, day, number, positive, whole, word
+from roofcast.calculators.bench_values import counted, day, in_places, number, positive, whole, word
 from roofcast.calculators.measurement import Measurement, MeasurementFileError, Reading
 from roofcast.modelspec.errors import MalformedModelError
 from roofcast.modelspec.formats import OTHER_NAMES, find_format
@@ -18,6 +19,8 @@ from roofcast.modelspec.requested import find_requested
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from roofcast.calculators.bench_json import Table
 
 KIND: Final = "llama-bench"
 ALL_LAYERS: Final = 99  # what people write for all of them; -1 is the default since b6500
@@ -51,6 +54,20 @@ def read_tests(records: Sequence[Mapping[str, Any]], where: str) -> Reading:
         points.append(_point(record, run, where))
     remarks = (f"{where}: {counted(on_cpu, 'test')} ran on the CPU, in part at least, and left out",) if on_cpu else ()
     return Reading(KIND, tuple(points), remarks)
+
+
+def read_rows(table: Table, where: str) -> Reading:
+    """Tests of CSV. Rows that are cut short are left out, and said so.
+
+    Raises:
+        MeasurementFileError: as of `read_tests`.
+    """
+    short = set(table.short)
+    tests = {place: row for place, row in enumerate(table.rows, 1) if place not in short and is_test(row)}
+    cut = [place for place in range(1, len(table.rows) + 1) if place not in tests]
+    reading = read_tests(list(tests.values()), where)
+    said = "cut short, or without n_prompt, n_gen or avg_ns, and left out"
+    return replace(reading, remarks=(*reading.remarks, *in_places(where, "row", cut, said)))
 
 
 def _on_cpu(record: Mapping[str, Any], run: str) -> bool:

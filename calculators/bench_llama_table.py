@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.bench_llama import KIND, cache_of, layers_said, measured, model_of, split
-from roofcast.calculators.bench_values import counted, number, positive, word
+from roofcast.calculators.bench_values import counted, in_places, number, positive, word
 from roofcast.calculators.measurement import Measurement, MeasurementFileError, Reading
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ def _is_head(line: str) -> bool:
     return len(line) <= LONGEST_LINE and {"model", "test", "t/s"} <= set(_cells(line))
 
 
+def _is_row(line: str) -> bool:
+    """Whether it begins as a row does, in a quotation too."""
+    return line.strip().removeprefix(">").strip().startswith("|")
+
+
+def _is_rule(lines: Sequence[str]) -> bool:
+    """Whether it is the line of dashes under a head."""
+    return any("-" in line and set("".join(_cells(line))) <= set("-: ") for line in lines if _cells(line))
+
+
 def _cells(line: str) -> list[str]:
     """Cells of a row; none of a line that is no row."""
     line = line.strip().removeprefix(">").strip()
@@ -49,14 +59,20 @@ def read_table(text: str, where: str) -> Reading:
     """
     lines = text.splitlines()
     gpus, build = _around(lines)
-    heads: list[str] = []
+    heads, edge = list[str](), ""
     points: list[Measurement] = []
     on_cpu = 0
+    torn: list[int] = []
     for place, line in enumerate(lines, 1):
         cells = _cells(line)
         if _is_head(line):
-            heads = cells
-        if len(cells) != len(heads) or not heads or cells == heads or set("".join(cells)) <= set("-: "):
+            heads, edge = cells, line.rstrip()[-1]
+        elif _is_rule(lines[place : place + 1]):  # the head of another table
+            heads = []
+        if not heads or not _is_row(line) or cells == heads or _is_rule([line]):
+            continue
+        if len(cells) != len(heads) or (edge == "|" and not line.rstrip().endswith(edge)):
+            torn.append(place)
             continue
         row = dict(zip(heads, cells, strict=True))
         if row.get("ngl") == "0" or row.get("backend") in {"CPU", "BLAS"}:
@@ -64,7 +80,8 @@ def read_table(text: str, where: str) -> Reading:
         else:
             points.append(_point(row, f"{where}: line {place}", gpus, build))
     remarks = (f"{where}: {counted(on_cpu, 'test')} ran on the CPU and left out",) if on_cpu else ()
-    return Reading(KIND, tuple(points), remarks)
+    said = "cells are not those of the table's head, or cut short, and left out"
+    return Reading(KIND, tuple(points), (*remarks, *in_places(where, "line", torn, said)))
 
 
 def _around(lines: Iterable[str]) -> tuple[list[str], str | None]:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.bench_values import number, positive, shown, whole, word
+from roofcast.calculators.bench_limits import refuse_absurd, refuse_conflicts
+from roofcast.calculators.bench_values import in_places, number, positive, shown, whole, word
 from roofcast.calculators.cache_format import ENGINES
 from roofcast.calculators.measurement import QUANTITIES, Measurement, MeasurementFileError, Reading
 from roofcast.modelspec.errors import MalformedModelError
@@ -30,6 +31,8 @@ from roofcast.modelspec.strictjson import kind_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from roofcast.calculators.bench_json import Table
 
 SCHEMA: Final = "roofcast.measurements/1"
 PROFILE: Final = "roofcast.profile/"  # with any version: of a profile only its points are read
@@ -87,9 +90,9 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "engine": {"type": "string", "examples": [*ENGINES[1:]]},
     "weights": {"type": "string", "examples": ["bf16", "fp8", "q4_k_m"]},
     "cache": {"type": "string", "examples": ["bf16", "fp8"]},
-    "positive": {"type": "number", "exclusiveMinimum": 0},
-    "number": {"type": "number", "minimum": 0},
-    "count": {"type": "integer", "minimum": 1},
+    "positive": {"type": "number", "minimum": 1e-9, "maximum": 1e12},
+    "number": {"type": "number", "minimum": 0, "maximum": 1e12},
+    "count": {"type": "integer", "minimum": 1, "maximum": 10**9},
 }
 _SPELLINGS: Final[Mapping[str, str]] = {
     "tensorrtllm": "tensorrt-llm", "trtllm": "tensorrt-llm", "llamacpp": "llama.cpp", "hf": "transformers", "gptfast": "gpt-fast",
@@ -161,13 +164,14 @@ def read_profile(found: Mapping[str, Any], where: str) -> Reading:
     return Reading("roofcast profile", _points(found.get("points"), {}, where))
 
 
-def read_own_rows(rows: list[dict[str, str]], where: str) -> Reading:
-    """Points of CSV.
+def read_own_rows(table: Table, where: str) -> Reading:
+    """Points of CSV. Of a row with fewer cells than names the rest is not stated, which is said.
 
     Raises:
         MeasurementFileError: as of `read_own`.
     """
-    return Reading("roofcast measurements", _points(rows, {}, where))
+    said = "fewer cells than the first row has names: the rest is taken as not stated; was it cut short?"
+    return Reading("roofcast measurements", _points(table.rows, {}, where), in_places(where, "row", table.short, said))
 
 
 def _points(rows: object, defaults: Mapping[str, Any], where: str) -> tuple[Measurement, ...]:
@@ -191,7 +195,8 @@ def _point(row: object, shared: Mapping[str, Any], where: str, file: str) -> Mea
     if absent:
         raise MeasurementFileError(f"{where}: {absent} is missing; every point needs {', '.join(NEEDED)}")
     point = Measurement(**named)
-    _check_together(point, where)
+    refuse_absurd(point, where)
+    refuse_conflicts(point, where)
     return point
 
 
@@ -204,13 +209,6 @@ def _checked(row: Mapping[str, Any], where: str) -> dict[str, Any]:
         if value is None:
             raise MeasurementFileError(f"{where}: {key} is {shown(row[key])}; it must be above 0")
     return read
-
-
-def _check_together(point: Measurement, where: str) -> None:
-    if point.cached is not None and (point.prompt is None or point.cached >= point.prompt):
-        raise MeasurementFileError(f"{where}: cached is {point.cached:g}; it must be less than prompt")
-    if not (point.low or point.value) <= point.value <= (point.high or point.value):
-        raise MeasurementFileError(f"{where}: value is {point.value:g}; it must lie between low and high")
 
 
 def _refuse_unknown(key: object, known: Mapping[str, Any] | tuple[str, ...], where: str) -> None:

@@ -9,10 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.bench_limits import refuse_conflicts
 from roofcast.calculators.bench_own import engine_named
-from roofcast.calculators.bench_values import at, counted, day, first, number, positive, whole, word
+from roofcast.calculators.bench_values import (
+    at,
+    counted,
+    day,
+    first,
+    in_places,
+    number,
+    numbered,
+    positive,
+    whole,
+    word,
+)
 from roofcast.calculators.cache_format import ENGINES
-from roofcast.calculators.measurement import Measurement, MeasurementFileError, Reading
+from roofcast.calculators.measurement import Measurement, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,19 +76,35 @@ def read_serve(records: Sequence[Mapping[str, Any]], where: str) -> Reading:
         MeasurementFileError: a field is wrong; it is named.
     """
     points: list[Measurement] = []
-    remarks: list[str] = []
-    for place, record in enumerate(records, 1):
-        run = f"{where}: run {place}" if len(records) > 1 else where
+    idle: list[int] = []
+    silent: list[int] = []
+    lost: dict[int, tuple[int, int]] = {}
+    for place, record in numbered(records):
+        run = _run(where, place)
         done = whole(record["completed"], f"{run}: completed", 0)
         if not done:
-            remarks.append(f"{run}: no request was completed")
+            idle.append(place)
             continue
         failed = whole(record.get("failed"), f"{run}: failed", 0) or 0
         if failed:
-            remarks.append(f"{run}: {counted(failed, 'request')} of {done + failed:,} failed")
-        points += _serve_points(record, run, done)
+            lost[place] = failed, done + failed
+        made = _serve_points(record, run, done)
+        points += made
+        if not made:
+            silent.append(place)
+    failed, asked = (sum(counts) for counts in zip(*lost.values(), strict=True)) if lost else (0, 0)
+    remarks = (
+        *in_places(where, "run", idle, "no request was completed"),
+        *in_places(where, "run", silent, "no times nor rates of tokens in it"),
+        *in_places(where, "run", list(lost), f"{counted(failed, 'request')} of {asked:,} failed"),
+    )
     of_sglang = bool(points) and all(point.engine == "sglang" for point in points)
-    return Reading(SGLANG if of_sglang else SERVE, tuple(points), tuple(remarks))
+    return Reading(SGLANG if of_sglang else SERVE, tuple(points), remarks)
+
+
+def _run(where: str, place: int) -> str:
+    """The place of a run, as messages name it."""
+    return f"{where}: run {place}" if place else where
 
 
 def _serve_points(record: Mapping[str, Any], run: str, done: int) -> list[Measurement]:
@@ -102,7 +130,7 @@ def _serve_base(record: Mapping[str, Any], run: str, done: int) -> Measurement:
     accepted = number(first(record, "spec_decode_acceptance_length", "accept_length"), f"{run}: acceptance length")
     named: dict[str, Any] = {name: word(first(record, *keys), f"{run}: {name}") for name, keys in METADATA.items()}
     named |= {name: whole(first(record, *keys), f"{run}: {name}") for name, keys in SHARES.items()}
-    return Measurement(
+    point = Measurement(
         source=run.partition(": run ")[0],
         quantity="",
         value=1.0,
@@ -117,6 +145,8 @@ def _serve_base(record: Mapping[str, Any], run: str, done: int) -> Measurement:
         notes=how,
         **named,
     )
+    refuse_conflicts(point, run)  # shares are people's own words
+    return point
 
 
 def _time(
@@ -131,8 +161,8 @@ def _time(
 
 
 def _milliseconds(record: Mapping[str, Any], key: str, run: str) -> float | None:
-    value = positive(record.get(key), f"{run}: {key}")
-    return None if value is None else value / 1000
+    value = number(record.get(key), f"{run}: {key}")  # a deviation may be tiny
+    return value / 1000 if value else None
 
 
 def _at_once(record: Mapping[str, Any], run: str, output: float) -> tuple[int | None, str | None]:
@@ -164,17 +194,22 @@ def read_latency(records: Sequence[Mapping[str, Any]], where: str) -> Reading:
     Raises:
         MeasurementFileError: a field is wrong; it is named.
     """
-    points = [_latency(record, f"{where}: run {place}" if len(records) > 1 else where, where) for place, record in enumerate(records, 1)]  # fmt: skip
-    return Reading(LATENCY, tuple(points))
+    made = {place: _latency(record, _run(where, place), where) for place, record in numbered(records)}
+    silent = [place for place, point in made.items() if point is None]
+    return Reading(
+        LATENCY,
+        tuple(point for point in made.values() if point is not None),
+        in_places(where, "run", silent, "avg_latency is 0; it must be above 0"),
+    )
 
 
-def _latency(record: Mapping[str, Any], run: str, where: str) -> Measurement:
+def _latency(record: Mapping[str, Any], run: str, where: str) -> Measurement | None:
     median, low, high = (
         positive(at(record, "percentiles", str(percent)), f"{run}: percentiles.{percent}") for percent in (50, 10, 90)
     )
     value = median or positive(record["avg_latency"], f"{run}: avg_latency")
     if value is None:
-        raise MeasurementFileError(f"{run}: avg_latency is 0; it must be above 0")
+        return None
     return Measurement(
         source=where,
         quantity="batch_seconds",
@@ -193,12 +228,14 @@ def read_throughput(records: Sequence[Mapping[str, Any]], where: str) -> Reading
         MeasurementFileError: a field is wrong; it is named.
     """
     points: list[Measurement] = []
-    for place, record in enumerate(records, 1):
-        run = f"{where}: run {place}" if len(records) > 1 else where
+    silent: list[int] = []
+    for place, record in numbered(records):
+        run = _run(where, place)
         rate = positive(record["tokens_per_second"], f"{run}: tokens_per_second")
         requests = whole(record["num_requests"], f"{run}: num_requests", 0)
         tokens = number(record.get("total_num_tokens"), f"{run}: total_num_tokens")
         if not rate or not requests:
+            silent.append(place)
             continue
         mean = f", {tokens / requests:,.0f} tokens a request, prompt and output together" if tokens else ""
         points.append(
@@ -211,4 +248,5 @@ def read_throughput(records: Sequence[Mapping[str, Any]], where: str) -> Reading
                 notes=f"all requests were sent at once: batch is their number{mean}",
             )
         )
-    return Reading(THROUGHPUT, tuple(points))
+    said = "tokens_per_second or num_requests is 0: nothing was measured"
+    return Reading(THROUGHPUT, tuple(points), in_places(where, "run", silent, said))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,6 +181,9 @@ def complete(points: Sequence[Measurement], given: Given) -> Completed:
         points: as read.
         given: fields of `GIVABLE` that the command line states.
 
+    Raises:
+        UsageError: devices and how they share the model do not agree.
+
     >>> done = complete([Measurement("here", "tpot_seconds", 0.01, model="mine")], {"model": "llama-3-8b", "tp": 2})
     >>> done.points[0].model, done.points[0].gpus, done.given
     ('llama-3-8b', 2, ('model: llama-3-8b instead of mine', 'tp: 2'))
@@ -187,9 +193,18 @@ def complete(points: Sequence[Measurement], given: Given) -> Completed:
         raise TypeError(f"{wrong[0]} cannot be given; that can: {', '.join(GIVABLE)}")
     told = [_told(name, value, points) for name, value in given.items()]
     named = [replace(point, **given) for point in points] if given else list(points)  # type: ignore[arg-type] # GIVABLE
-    return Completed(
-        tuple(_on_devices(point, given) for point in named), tuple(filter(None, told)), _assumed(named) if named else ()
-    )
+    made = tuple(_on_devices(point, given) for point in named)
+    for point in made:
+        _refuse_devices(point)
+    return Completed(made, tuple(filter(None, told)), _assumed(named) if named else ())
+
+
+def _refuse_devices(point: Measurement) -> None:
+    """Refuses devices that are not shared as stated, which a file and a caller may have said together."""
+    shares = [getattr(point, name) for name in SHARES]
+    if point.gpus != prod(shares):
+        said = " x ".join(f"{name} {share}" for name, share in zip(SHARES, shares, strict=True))
+        raise UsageError(f"{point.source}: {point.gpus} GPUs are not {said}; give --gpus, --tp, --pp and --dp that agree")  # fmt: skip
 
 
 def _told(name: str, value: str | float, points: Sequence[Measurement]) -> str:
@@ -201,9 +216,7 @@ def _told(name: str, value: str | float, points: Sequence[Measurement]) -> str:
 def _on_devices(point: Measurement, given: Given) -> Measurement:
     """With devices and shares that agree: devices = tp pp dp, and where only devices are stated tp = devices."""
     shares = [getattr(point, name) for name in SHARES]
-    product = 1
-    for share in shares:
-        product *= share or 1
+    product = prod(share or 1 for share in shares)
     if shares == [None] * len(shares):
         return replace(point, gpus=point.gpus or 1, tp=point.gpus or 1, pp=1, dp=1, ep=point.ep or 1)
     devices = product if "gpus" not in given and any(name in given for name in SHARES) else point.gpus or product

@@ -8,11 +8,12 @@ done = complete(reading.points, {"gpu": "h100-sxm", "tp": 2})
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators import bench_genai, bench_guidellm, bench_llama, bench_llama_table, bench_own, bench_vllm
 from roofcast.calculators.bench_json import LARGEST, csv_rows, decode, json_values, yaml_fields
+from roofcast.calculators.bench_limits import refuse_absurd, slow_tokens
 from roofcast.calculators.measurement import Completed, Measurement, MeasurementFileError, Reading, complete
 from roofcast.modelspec.strictjson import plain, short
 
@@ -35,6 +36,11 @@ KINDS: Final = (
     "roofcast profiles",
 )
 _SCHEMA_LINE: Final = r"(?m)^\s{0,8}[\"']?schema[\"']?\s*:\s*[\"']?roofcast\."
+OWN_COLUMNS: Final = frozenset(("quantity", "value"))
+LLAMA_COLUMNS: Final = frozenset(("n_prompt", "n_gen"))
+_LFS: Final = "version https://git-lfs.github.com/spec/"
+_SCHEMA_AT_START: Final = r"(?m)^[\"']?schema[\"']?[ \t]{0,8}:[ \t]{0,8}[\"']?roofcast\."
+_SEVERAL: Final = "{:,} documents of roofcast in one file; write one a file, or one list of points"
 _HTML: Final = r"\s*<(!doctype|html|\?xml)"
 _SQL: Final = r"(?m)^(CREATE TABLE|INSERT INTO)\b"
 
@@ -82,7 +88,9 @@ def read_measurements(text: str, name: str) -> Reading:
     if not reading.points:
         why = f" ({reading.remarks[0].removeprefix(where + ': ')})" if reading.remarks else ""
         raise MeasurementFileError(f"{where}: {reading.kind} with no measurement in it{why}")
-    return reading
+    for point in reading.points:
+        refuse_absurd(point, where if point.id is None else f"{where}: {point.id}")
+    return replace(reading, remarks=(*reading.remarks, *slow_tokens(reading.points, where)))
 
 
 def _read(text: str, where: str) -> Reading:
@@ -91,19 +99,31 @@ def _read(text: str, where: str) -> Reading:
         return _read_json(json_values(text, where), where)
     if bench_llama_table.is_table(text):
         return bench_llama_table.read_table(text, where)
-    names = {cell.strip().strip('"') for cell in text.lstrip().partition("\n")[0][:10_000].split(",")}
-    if {"quantity", "value"} <= names:
+    names = _columns(text, ",")
+    if names >= OWN_COLUMNS:
         return bench_own.read_own_rows(csv_rows(text, where), where)
-    if {"n_prompt", "n_gen"} <= names:
-        return bench_llama.read_tests([row for row in csv_rows(text, where) if bench_llama.is_test(row)], where)
+    if names >= LLAMA_COLUMNS:
+        return bench_llama.read_rows(csv_rows(text, where), where)
     if re.search(_SCHEMA_LINE, text[:100_000]):
+        if (count := len(re.findall(_SCHEMA_AT_START, text))) > 1:
+            raise MeasurementFileError(f"{where}: {_SEVERAL.format(count)}")
         return _by_schema(yaml_fields(text, where), where)
     raise MeasurementFileError(f"{where}: {_not_recognised(text)}; it must be of: {'; '.join(KINDS)}")
+
+
+def _columns(text: str, between: str) -> set[str]:
+    """Names that the first line has, were it CSV with this between cells."""
+    return {cell.strip().strip('"') for cell in text.lstrip().partition("\n")[0][:10_000].split(between)}
 
 
 def _not_recognised(text: str) -> str:
     if not text.strip():
         return "empty"
+    if text.lstrip().startswith(_LFS):
+        return "a pointer of Git LFS in place of the file (git lfs pull fetches it)"
+    for between, name in ((";", "semicolons"), ("\t", "tabs")):
+        if any(wanted <= _columns(text, between) for wanted in (OWN_COLUMNS, LLAMA_COLUMNS)):
+            return f"CSV with {name} between cells; write commas"
     if re.match(_HTML, text, re.IGNORECASE):
         return "an HTML page"
     return "SQL, which llama-bench -o json is without" if re.search(_SQL, text[:100_000]) else "not recognised"
@@ -113,16 +133,26 @@ def _read_json(values: list[Any], where: str) -> Reading:
     """Records of JSON: a list of them, one, or one after the other."""
     listed = values[0] if len(values) == 1 and isinstance(values[0], list) else values
     records = [value for value in listed if isinstance(value, dict)]
-    if len(records) == 1 and "schema" in records[0]:
-        return _by_schema(records[0], where)
+    ours = records if len(records) == 1 and "schema" in records[0] else [one for one in records if _is_ours(one)]
+    if len(ours) > 1:
+        raise MeasurementFileError(f"{where}: {_SEVERAL.format(len(ours))}")  # fmt: skip
+    if ours:
+        return _with_lost(_by_schema(ours[0], where), len(listed) - 1, len(listed), where)
     for source in SOURCES:
         found = [record for record in records if source.is_one(record)]
         if found:
-            reading = source.read(found, where)
-            other = len(listed) - len(found)
-            lost = (f"{where}: {other:,} of {len(listed):,} records are of something else",) if other else ()
-            return Reading(reading.kind, reading.points, (*reading.remarks, *lost))
+            return _with_lost(source.read(found, where), len(listed) - len(found), len(listed), where)
     raise MeasurementFileError(f"{where}: not recognised; it must be of: {'; '.join(KINDS)}")
+
+
+def _is_ours(record: Record) -> bool:
+    return str(record.get("schema")).startswith("roofcast.")
+
+
+def _with_lost(reading: Reading, other: int, listed: int, where: str) -> Reading:
+    """With a remark of records that were not read."""
+    lost = (f"{where}: {other:,} of {listed:,} records are of something else",) if other else ()
+    return replace(reading, remarks=(*reading.remarks, *lost))
 
 
 def _by_schema(found: Mapping[str, Any], where: str) -> Reading:

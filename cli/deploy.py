@@ -278,15 +278,32 @@ def efficiency_of(name: str) -> Efficiencies:
     """What `--efficiency` asks.
 
     Raises:
-        UsageError: neither a name that is known nor a file.
+        UsageError: neither a name that is known nor a file that can be read.
     """
     from pathlib import Path
 
     if name in EFFICIENCIES:
         return Efficiencies(name == EFFICIENCIES[0], None)
-    if not Path(name).is_file():
-        raise UsageError(f"--efficiency {name}: no such file; give {', '.join(EFFICIENCIES)} or an efficiency file")
+    problem = _no_file(name)
+    if problem:
+        raise UsageError(f"--efficiency {name}: {problem}; give {', '.join(EFFICIENCIES)} or an efficiency file")
     return Efficiencies(wanted=True, file=Path(name))
+
+
+def _no_file(name: str) -> str | None:
+    """Why a name is not that of a plain file; None of one that is."""
+    import stat
+    from pathlib import Path
+
+    try:
+        mode = Path(name).stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in it
+        return "no such file"
+    except OSError as error:  # no permission, or a name too long
+        return f"cannot be read ({error.strerror})"
+    if not name:  # a path of nothing is this folder
+        return "no such file"
+    return "is a folder" if stat.S_ISDIR(mode) else None if stat.S_ISREG(mode) else "is no plain file"
 
 
 def expecting(made: Asking, efficiencies: Efficiencies) -> Asking:

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-import math
+import re
+from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic_core import PydanticCustomError
 
 FAMILIES = ("gemm", "moe", "attn_prefill", "attn_decode", "elementwise", "collective", "host", "step")
 # constants that are shares of a peak or of a bandwidth; every other one is a time, a count or a ratio of its own
 SHARES = frozenset(("ec", "em", "alone_ec", "alone_em"))
-_MOST = 1e15
+LEAST_SHARE: Final = 1e-6
+# factors and exponents that take the place of a 1 or of nothing: beyond 10 a formula says nothing, or overflows
+FACTORS: Final = frozenset(
+    ("parts", "batch", "sustained", "gemm", "moe", "attn_decode", "attn_prefill", "wave", "droop", "unfilled", "alone_unfilled")
+)  # fmt: skip
+MOST_FACTOR: Final = 10.0
+MOST: Final = 1e6  # of every other constant: seconds, counts, and ratios
+MOST_FITS: Final = 200
 
 
-def _finite(table: Mapping[str, float]) -> Mapping[str, float]:
+def _number(value: object) -> object:
+    """Refuses what is no number as it stands: pydantic would make one of `true` and of text."""
+    if type(value) is bool or not isinstance(value, int | float):
+        raise PydanticCustomError("no_number", "be a number; write it as {right}", {"right": _right(value)})
+    return value
+
+
+def _right(value: object) -> str:
+    """A number as YAML 1.1 takes it: with a point, and a sign after e.
+
+    >>> _right("3e-6"), _right("2.5E30"), _right("3.0e-6"), _right("fast")
+    ('3.0e-6', '2.5e+30', '3.0e-6', '3.0e-6')
+    """
+    found = re.fullmatch(r"([-+]?\d+)(?:\.(\d*))?[eE]([-+]?)(\d+)", value) if isinstance(value, str) else None
+    return f"{found[1]}.{found[2] or 0}e{found[3] or '+'}{found[4]}" if found else "3.0e-6"
+
+
+def _bounded(table: Mapping[str, float]) -> Mapping[str, float]:
     for name, value in table.items():
-        if not math.isfinite(value) or not 0 <= value <= _MOST:
-            raise ValueError(f"{name} is {value}; a constant is a number from 0 to {_MOST:g}")
-        if name in SHARES and not 0 < value <= 1:
-            raise ValueError(f"{name} is {value}; a share of the roof is above 0 and at most 1")
+        if name in SHARES and not LEAST_SHARE <= value <= 1:
+            raise ValueError(f"{name} is {value}; a share of the roof is from {LEAST_SHARE:g} to 1")
+        most = MOST_FACTOR if name in FACTORS else MOST
+        if not 0 <= value <= most:  # false of what is not a number
+            raise ValueError(f"{name} is {value}; it is a number from 0 to {most:g}")
     return MappingProxyType(dict(table))
 
 
@@ -32,8 +59,10 @@ def _nothing() -> Mapping[str, int]:
     return MappingProxyType({})
 
 
-Constants = Annotated[Mapping[str, float], AfterValidator(_finite), PlainSerializer(_plain)]
-Share = Annotated[float, Field(ge=0, le=10)]
+Number = Annotated[float, BeforeValidator(_number)]
+Constants = Annotated[Mapping[str, Number], AfterValidator(_bounded), PlainSerializer(_plain)]
+Share = Annotated[Number, Field(ge=0, le=10)]
+Count = Annotated[int, Field(ge=0, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 
 
@@ -51,10 +80,10 @@ class Fit(_Frozen):
     format: Name = "any"  # of attention that it multiplies in; of collective the pattern; any where all are alike
     constants: Constants
     spread: Share  # standard deviation of ln(measured / expected), rows kept out of the fit
-    rows: Annotated[int, Field(ge=0)] = 0  # measurements that were fitted
+    rows: Count = 0  # measurements that were fitted
     median_error: Share | None = None  # of rows kept out
     p90_error: Share | None = None
-    excluded: Mapping[str, int] = Field(default_factory=_nothing)  # rule -> rows
+    excluded: Mapping[str, Count] = Field(default_factory=_nothing)  # rule -> rows
     data: tuple[Name, ...] = ()  # files of the provenance that it is fitted to
 
 
@@ -83,13 +112,12 @@ class Efficiency(_Frozen):
     file_schema: Annotated[Literal["roofcast.efficiency/1"], Field(alias="schema")]
     accelerator: Name  # an id; of a prior the class that it stands for
     engine: Name
-    fits: tuple[Fit, ...]
+    fits: Annotated[tuple[Fit, ...], Field(min_length=1, max_length=MOST_FITS)]
     provenance: Provenance
 
     @model_validator(mode="after")
     def _once(self) -> Efficiency:
-        seen = [(fit.family, fit.format) for fit in self.fits]
-        twice = next((key for key in seen if seen.count(key) > 1), None)
-        if twice:
-            raise ValueError(f"fits: {' '.join(twice)} stands twice")
+        [(key, times)] = Counter((fit.family, fit.format) for fit in self.fits).most_common(1)
+        if times > 1:
+            raise ValueError(f"fits: {' '.join(key)} stands twice")
         return self

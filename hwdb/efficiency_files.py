@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.hwdb.files import (
     AcceleratorFileError,
@@ -39,13 +39,19 @@ ALIKE: Final[tuple[frozenset[str], ...]] = (
     frozenset(("gpt-fast", "exllamav2", "mlc")),
     frozenset(("transformers",)),
 )
+#: engines that files can be of
+ENGINES: Final = (*sorted(name for row in ALIKE for name in row), OWN)
 USUAL: Final = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")  # engines, the usual ones first
 SAME: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another
+SUFFIXES: Final = (".yaml", ".yml")  # of files in the user's folder that are looked at
+# numbers as people read them too: YAML 1.1 takes 1:30 for 90, 010 for 8, and 1_0 for 10
+_DECIMAL: Final = r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]\d+)?|[-+]?\.(?:inf|nan)"
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 #: names of files that are fitted to all accelerators of a class
 CLASSES: Final = frozenset(("gddr", "hbm", "lpddr", "apple", "amd", "intel"))
 # how far a file's machine and engine are from those asked, nearest first
 DISTANCES: Final = ("own", "class", "architecture", "memory", "hardware")
-ENGINES: Final = ("same", "alike", "other")
+SOFTWARE: Final = ("same", "alike", "other")
 
 
 class EfficiencyFileError(AcceleratorFileError):
@@ -80,15 +86,39 @@ def efficiency_files() -> dict[str, Path]:
     """Map `<id>.<engine>` to its file; the user's files come last and win.
 
     Raises:
-        AcceleratorFileError: the user's folder is there and cannot be listed.
+        AcceleratorFileError: the user's folder is there and cannot be listed, or a file in it has a name under which
+            nothing would ever ask for it.
     """
     files = {path.stem: path for path in sorted(BUILT_IN.glob("*.yaml"))}
     folder = user_folder()
     try:
-        own = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
+        found = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return files
     except OSError as error:
         raise EfficiencyFileError(f"{folder}: cannot be read ({error.strerror}); it must be a folder") from error
+    # hidden ones are an editor's or a file system's own
+    own = [path for path in found if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    for path in own:
+        _refuse_stray(path)
+    # by its lower-case name, so that a file named otherwise is refused where it would count, and not passed over
     return files | {path.stem.lower(): path for path in own}
+
+
+def _refuse_stray(path: Path) -> None:
+    """Refuse a user's file that is named after no accelerator, or after no engine."""
+    identity, engine = _split(path.stem.lower())
+    if engine not in ENGINES:
+        raise EfficiencyFileError(
+            f"{path}: is named after no engine; name it ACCELERATOR.ENGINE.yaml, an engine of {', '.join(ENGINES)}"
+        )
+    known = CLASSES | accelerator_files().keys()
+    if identity not in known:
+        import difflib  # noqa: PLC0415 - only errors need it
+
+        near = difflib.get_close_matches(identity, sorted(known), 1)
+        hint = f"; nearest: {near[0]}.{engine}.yaml" if near else ""
+        raise EfficiencyFileError(f"{path}: is named after no accelerator that `roofcast gpus` lists{hint}")
 
 
 @cache
@@ -96,18 +126,60 @@ def read_efficiency(path: Path) -> Efficiency:
     """Read one file of fitted constants.
 
     Raises:
-        EfficiencyFileError: not YAML, or fields missing, unknown or malformed; all are named.
+        EfficiencyFileError: not readable, not YAML, or fields missing, unknown or malformed, which are all named; in the
+            user's folder also a name that is not what the file says of itself.
     """
     from pydantic import ValidationError
 
     from roofcast.hwdb.efficiency import Efficiency  # noqa: PLC0415 - pydantic loads with it
 
-    text = read_text(path, named=False)
-    fields = read_yaml(path, text, FIELDS, own=path.parent == BUILT_IN)
     try:
-        return Efficiency.model_validate(fields)
+        named = path.parent != BUILT_IN and path.parent == user_folder()
+        fields = _fields(path, named=named)
+        made = Efficiency.model_validate(fields)
     except ValidationError as error:
         raise EfficiencyFileError(f"{path}: {validation_problems(error, Efficiency)}") from error
+    except AcceleratorFileError as error:
+        raise EfficiencyFileError(str(error)) from error
+    if named:
+        _refuse_name(path, made)
+    return made
+
+
+def _fields(path: Path, *, named: bool) -> dict[str, Any]:
+    """The fields of a file, not yet checked; `named`: whether its name must be in lower case and its alone."""
+    text, own = read_text(path, named=named), path.parent == BUILT_IN
+    fields = read_yaml(path, text, FIELDS, own=own)
+    if not own:
+        _refuse_spellings(path, text)
+    return fields
+
+
+def _refuse_spellings(path: Path, text: str) -> None:
+    """Refuse numbers that YAML reads otherwise than people do."""
+    import yaml
+
+    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    for node in nodes:
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag in _NUMBERS and not re.fullmatch(_DECIMAL, node.value, re.IGNORECASE):
+                line = node.start_mark.line + 1
+                raise EfficiencyFileError(
+                    f"{path}: line {line}: {node.value[:40]} is no plain number; write it as 90 or 3.0e-6"
+                )
+        else:
+            nodes += (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
+
+
+def _refuse_name(path: Path, made: Efficiency) -> None:
+    """Refuse a user's file whose name is not what it says of itself."""
+    said = f"{made.accelerator}.{made.engine}"
+    if said != path.stem:
+        raise EfficiencyFileError(
+            f"{path}: accelerator and engine are {said[:80]!r}; they must be {path.stem!r}, the file's name"
+        )
+    if path.suffix != SUFFIXES[0]:
+        raise EfficiencyFileError(f"{path}: name the file {path.stem}{SUFFIXES[0]}")
 
 
 @cache
@@ -144,11 +216,13 @@ def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:
     """
     made = []
     for name, path in efficiency_files().items():
-        identity, _, runs = _split(name, accelerator.id)
+        identity, runs = _split(name)
         found = hardware(accelerator, identity)
         if found is not None:
             made.append((Candidate(path, identity, runs, found[0], _software(engine, runs, path)), found[1]))
-    made.sort(key=lambda pair: (_rank(pair[0]), pair[1], pair[0].engine != OWN, pair[0].path.name))
+    made.sort(
+        key=lambda pair: (_rank(pair[0]), pair[1], pair[0].engine != OWN, pair[0].engine != engine, pair[0].path.name)
+    )
     return tuple(one for one, _ in made)
 
 
@@ -162,12 +236,17 @@ def given(accelerator: Accelerator, engine: str, own: Efficiency) -> Candidate |
 
 
 def _rank(one: Candidate) -> tuple[int, int]:
-    return ENGINES.index(one.software), DISTANCES.index(one.hardware)
+    return SOFTWARE.index(one.software), DISTANCES.index(one.hardware)
 
 
-def _split(name: str, identity: str) -> tuple[str, str, str]:
-    """The id and the engine of a file's name, whose ids may have points themselves."""
-    return (identity, ".", name[len(identity) + 1 :]) if name.startswith(f"{identity}.") else name.partition(".")
+def _split(name: str) -> tuple[str, str]:
+    """The id and the engine of a file's name, which both may have points; no engine where none ends it.
+
+    >>> _split("rtx-4090.llama.cpp"), _split("my-1.5.vllm"), _split("my-1.5")
+    (('rtx-4090', 'llama.cpp'), ('my-1.5', 'vllm'), ('my-1.5', ''))
+    """
+    engine = next((one for one in ENGINES if name.endswith(f".{one}")), "")
+    return name.removesuffix(f".{engine}"), engine
 
 
 @cache
@@ -179,8 +258,8 @@ def _known(identity: str) -> Accelerator | None:
 
 def _software(asked: str, runs: str, path: Path) -> str:
     """How near a file's engine is; what the user measured on this machine counts for every engine."""
-    asked = SAME.get(asked, asked)
-    if runs == asked or (runs == OWN and path.parent != BUILT_IN):
+    asked, named = SAME.get(asked, asked), asked
+    if runs in {asked, named} or (runs == OWN and path.parent != BUILT_IN):
         return "same"
     return "alike" if runs == OWN or any({asked, runs} <= row for row in ALIKE) else "other"
 

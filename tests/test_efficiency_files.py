@@ -7,6 +7,8 @@ from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
+from pydantic import ValidationError
 
 from roofcast.calculators.cache_format import ENGINES
 from roofcast.calculators.expected.families import FAMILIES
@@ -17,18 +19,18 @@ from roofcast.hwdb.efficiency_files import (
     ALIKE,
     BUILT_IN,
     CLASSES,
-    OWN,
+    EfficiencyFileError,
     efficiency_files,
     hardware,
     kind_of,
     memory_kind,
     read_efficiency,
 )
-from roofcast.hwdb.files import AcceleratorFileError, accelerator_files
+from roofcast.hwdb.files import accelerator_files
 from roofcast.hwdb.lookup import all_accelerators, find_accelerator
 from roofcast.modelspec.op import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER
-from tests.expecting import PROVENANCE, ROUND_FITS, content, expected_of, fit, written
-from tests.running import answer, refused, roofcast
+from tests.expecting import PROVENANCE, content, fit, written
+from tests.running import refused, roofcast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,6 +203,16 @@ REFUSED: dict[str, tuple[object, str]] = {
     "missing key": ({"schema": "roofcast.efficiency/1"}, "accelerator is missing"),
     "share above 1": (constants(ec=1.2), "fits.1.constants: ec is 1.2"),
     "share of nothing": (constants(em=0), "fits.1.constants: em is 0.0"),
+    "share of next to nothing": (constants(alone_ec=1e-7), "alone_ec is 1e-07; a share of the roof is from 1e-06 to 1"),
+    "factor beyond reason": (constants(parts=10.1), "fits.1.constants: parts is 10.1; it is a number from 0 to 10"),
+    "exponent beyond reason": (constants(wave=1e3), "wave is 1000.0; it is a number from 0 to 10"),
+    "time beyond reason": (constants(t0=1e7), "t0 is 10000000.0; it is a number from 0 to 1e+06"),
+    "truth": (constants(t0=True), "fits.1.constants.t0 is True; it should be a number; write it as 3.0e-6"),
+    "text of a number": (constants(t0="0.5"), "fits.1.constants.t0 is '0.5'; it should be a number"),
+    "spread of truth": (bad({"spread": True}), "fits.1.spread is True; it should be a number"),
+    "error of text": (bad({"median_error": "0.1"}), "fits.1.median_error is '0.1'; it should be a number"),
+    "rows of truth": (bad({"rows": True}), "fits.1.rows is True; it should be a valid integer"),
+    "no fits": (content({}), "fits is []; it should have at least 1 item"),
     "negative time": (constants(t0=-1e-6), "fits.1.constants: t0 is -1e-06"),
     "not a number": (constants(t0=float("nan")), "fits.1.constants: t0 is nan"),
     "no end": (constants(t0=float("inf")), "fits.1.constants: t0 is inf"),
@@ -224,6 +236,14 @@ REFUSED: dict[str, tuple[object, str]] = {
     "text": ("hello", "is a str; it must map fields"),
     "empty": ("", "is empty; it must map fields"),
     "no YAML": ("schema: [", "not readable as YAML, line"),
+    "sexagesimal": (
+        "fits: [{constants: {t0: 1:30:00}}]\n",
+        "line 1: 1:30:00 is no plain number; write it as 90 or 3.0e-6",
+    ),
+    "sexagesimal and a fraction": ("a:\n- spread: 1:30.5\n", "line 2: 1:30.5 is no plain number"),
+    "octal": ("constants: {split: 010}\n", "line 1: 010 is no plain number"),
+    "hexadecimal": ("rows: 0x10\n", "line 1: 0x10 is no plain number"),
+    "underscores": ("rows: 1_000\n", "line 1: 1_000 is no plain number"),
     "alias": ("schema: &a x\nengine: *a\n", "has an anchor (&) or an alias (*)"),
     "key given twice": ("schema: x\nschema: y\n", "'schema' is given twice"),
 }
@@ -235,11 +255,55 @@ def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     document, said = REFUSED[name]
     file = written(tmp_path / "mine.yaml", document)
 
-    with pytest.raises(AcceleratorFileError) as caught:
+    with pytest.raises(EfficiencyFileError) as caught:
         read_efficiency(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert said in str(caught.value)
     refused(roofcast(*ON_H200, "--efficiency", str(file)), 2, str(file), said)
+
+
+@pytest.mark.parametrize(
+    ("number", "right"),
+    [("3e-6", "3.0e-6"), ("2.5e30", "2.5e+30"), ("3E6", "3.0e+6"), ("yes", "3.0e-6"), ("'0.1'", "3.0e-6")],
+)
+def test_numbers_that_yaml_reads_as_text(number: str, right: str, tmp_path: Path) -> None:
+    """YAML 1.1 wants a point and a sign: how to write it is told, and that is read."""
+    text = yaml.safe_dump(constants(t0="NUMBER"))
+    said = f"it should be a number; write it as {right}"
+    refused(
+        roofcast(*ON_H200, "--efficiency", str(written(tmp_path / "bad.yaml", text.replace("NUMBER", number)))), 2, said
+    )
+
+    if "e" in right and float(right) < 1:
+        made = read_efficiency(written(tmp_path / "good.yaml", text.replace("NUMBER", right)))
+        assert made.fits[0].constants["t0"] == float(right)
+
+
+@pytest.mark.parametrize("number", ["0", "1", "0.5", ".5", "5.", "1.0e-6", "1.0e-06", "+1.5E+2", "90"])
+def test_plain_numbers_are_read(number: str, tmp_path: Path) -> None:
+    """Whole ones too, and as yaml.dump writes them."""
+    text = yaml.safe_dump(constants(t0="NUMBER")).replace("NUMBER", number)
+
+    assert read_efficiency(written(tmp_path / "mine.yaml", text)).fits[0].constants["t0"] == float(number)
+
+
+def test_dumped_constants_are_read_as_they_were(tmp_path: Path) -> None:
+    """What yaml.dump writes of any float, as the fits do, is a number to the reader."""
+    values = {f"c{i}": 10.0**i for i in range(-17, 7)} | {f"d{i}": 1.25 * 10.0**-i for i in range(17)}
+    made = read_efficiency(written(tmp_path / "mine.yaml", constants(**values)))
+
+    assert dict(made.fits[0].constants) == values
+
+
+@pytest.mark.parametrize(("count", "said"), [(200, None), (201, "fits"), (10_000, "fits")])
+def test_no_more_fits_than_anyone_makes(count: int, said: str | None) -> None:
+    """200 are read, one more is refused before any two are compared."""
+    fits = [fit(f"gemm f{number} 0.1", {}) for number in range(count)]
+    if said is None:
+        assert len(Efficiency.model_validate(content({}) | {"fits": fits}).fits) == count
+    else:
+        with pytest.raises(ValidationError, match="at most 200 items"):
+            Efficiency.model_validate(content({}) | {"fits": fits})
 
 
 def test_every_bad_field_is_named(tmp_path: Path) -> None:
@@ -265,86 +329,15 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     refused(roofcast(*ON_H200, "--efficiency", str(file)), 2, str(file), "not UTF-8")
 
 
-def test_a_constant_that_its_formula_does_not_know(tmp_path: Path) -> None:
-    """Told as the family is asked for, with those that are known."""
-    file = written(tmp_path / "mine.yaml", constants(t0=1e-6, wlak=1e-9))
-
-    refused(roofcast(*ON_H200, "--efficiency", str(file)), 2, "gemm has no constant 'wlak'", "walk")
-
-
-# --- the user's folder
-
-
-def gemm(t0: float) -> dict[str, dict[str, float]]:
-    """Return fits with one launch."""
-    return {"gemm any 0.1": {"t0": t0}}
-
-
-def test_a_users_file_overrides_by_name(home: Path) -> None:
-    """What has the name of a built-in file counts instead of it, whole: what it lacks comes from the next."""
-    written(home / "efficiency" / "h200-sxm.vllm.yaml", content(gemm(1e-3)))
-    made = expected_of("h200-sxm", "vllm")
-
-    assert made.choice("gemm", "bf16").constants.t0 == 1e-3
-    assert made.choice("attn_decode", "bf16").file == "h100-sxm.vllm"
-
-
-def test_a_users_file_of_another_card_adds(home: Path) -> None:
-    """A card that nobody measured gets its own constants, and its kin take them."""
-    written(home / "efficiency" / "b200.vllm.yaml", content(gemm(1e-3), accelerator="b200"))
-
-    assert expected_of("b200", "vllm").choice("gemm", "bf16").ways == ()
-    assert expected_of("b300", "vllm").choice("gemm", "bf16").file == "b200.vllm"
-    assert expected_of("h200-sxm", "vllm").choice("gemm", "bf16").file == "h200-sxm.vllm"
-
-
-@pytest.mark.parametrize("engine", sorted(set(ENGINES) - {"none"}))
-def test_what_the_user_measured_counts_for_every_engine(engine: str, home: Path) -> None:
-    """`<id>.roofcast.yaml` stands as the engine's own, and for any other engine."""
-    written(home / "efficiency" / f"rtx-5090.{OWN}.yaml", content(gemm(1e-3), accelerator="rtx-5090", engine=OWN))
-    found = expected_of("rtx-5090", engine).choice("gemm", "bf16")
-
-    assert (found.file, found.ways) == ("rtx-5090.roofcast", ())
-
-
-def test_what_the_user_measured_counts_before_the_engines_own(home: Path) -> None:
-    """Of two files of the same card the user's profile is first; on another card it is not."""
-    written(home / "efficiency" / f"h200-sxm.{OWN}.yaml", content(gemm(1e-3), engine=OWN))
-
-    assert expected_of("h200-sxm", "vllm").choice("gemm", "bf16").file == "h200-sxm.roofcast"
-    assert expected_of("h100-sxm", "vllm").choice("gemm", "bf16").file == "h100-sxm.vllm"
-
-
-def test_a_users_file_of_no_card(home: Path) -> None:
-    """A file of an accelerator that is not known is passed by."""
-    written(home / "efficiency" / "zx-99.vllm.yaml", content(gemm(1e-3), accelerator="zx-99"))
-
-    assert "zx-99.vllm" in efficiency_files()
-    assert expected_of("h200-sxm", "vllm").choice("gemm", "bf16").file == "h200-sxm.vllm"
-
-
-def test_a_bad_file_in_the_folder_is_told_where_it_counts(home: Path) -> None:
-    """One line with its path; a card that does not reach it is answered."""
-    file = written(home / "efficiency" / "h200-sxm.vllm.yaml", "schema: [")
-
-    refused(roofcast(*ON_H200), 2, str(file), "not readable as YAML")
-    assert roofcast("estimate", "llama-3.1-8b", "--gpu", "rtx-4090", "--engine", "llama.cpp").code == 0
-    assert roofcast(*ON_H200, "--efficiency", "bound").code == 0
-
-
-def test_a_folder_that_is_a_file_is_passed_by(home: Path) -> None:
-    """Nothing of the user's is there then; the built-in files count."""
-    (home / "efficiency").write_text("x")
-
-    assert efficiency_files().keys() == set(FILES)
-
-
-def test_a_users_constants_show_in_the_answer(home: Path) -> None:
-    """Half a second a product is in the times, and where it is from is said."""
-    plain = answer(*ON_H200, "--phase", "decode")["result"]
-    written(home / "efficiency" / "h200-sxm.vllm.yaml", content(ROUND_FITS | {"gemm any 0.1": {"t0": 0.5}}))
-    (phase,) = (answered := answer(*ON_H200, "--phase", "decode")["result"])["phases"]
-
-    assert phase["expected_seconds"] > 129 * 0.25  # half of it is hidden
-    assert phase["bound_seconds"] == plain["phases"][0]["bound_seconds"]
-    assert {one["constants"]["t0"] for one in answered["efficiency"] if one["family"] == "gemm"} == {0.5}
+@pytest.mark.parametrize(
+    ("name", "known"), [("gemm bf16 0.1", "walk"), ("moe fp8 0.1", "skew"), ("collective all_to_all 0.1", "shot")]
+)
+def test_a_constant_that_its_formula_does_not_know(name: str, known: str, home: Path, tmp_path: Path) -> None:
+    """Told with those that are known, whatever the question: a dense model on one card has no experts, no exchange."""
+    family, document = name.split(maxsplit=1)[0], content({"gemm any 0.1": {}, name: {"wlak": 1e-9}})
+    for file, asked in (
+        (tmp_path / "mine.yaml", ("--efficiency", str(tmp_path / "mine.yaml"))),
+        (home / "efficiency" / "h200-sxm.vllm.yaml", ("--engine", "vllm")),
+    ):
+        written(file, document)
+        refused(roofcast(*ON_H200, *asked), 2, str(file), f"{family} has no constant 'wlak'", known)

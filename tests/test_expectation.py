@@ -10,6 +10,7 @@ import pytest
 
 from roofcast.calculators.expected.expectation import STAND_INS, kernels_of
 from roofcast.calculators.expected.families import FAMILIES
+from roofcast.calculators.expected.interval import interval
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.hwdb.efficiency_files import EfficiencyFileError, candidates, kinship
 from roofcast.hwdb.lookup import find_accelerator
@@ -17,7 +18,7 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.op import MOE
 from roofcast.modelspec.sharding import Shards
 from tests.checkpoints import catalogued
-from tests.expecting import content, expected_of, known, written
+from tests.expecting import ROUND_FITS, content, deployed, expected_of, known, written
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         ("a100-80gb-pcie", "vllm", "gemm", "bf16", "a100-80gb-sxm.vllm", ("architecture",)),
         ("b200", "vllm", "gemm", "bf16", "h200-sxm.vllm", ("memory",)),
         ("b200", "vllm", "gemm", "fp4", "h200-sxm.vllm", ("memory", "format")),
-        ("mi300x", "vllm", "attn_prefill", "bf16", "h200-sxm.vllm", ("memory",)),
+        ("mi300x", "vllm", "attn_prefill", "bf16", "h200-sxm.vllm", ("hardware",)),  # HBM of another vendor
         ("rtx-4090", "llama.cpp", "gemm", "ggml", "rtx-4090.llama.cpp", ()),
         ("rtx-4090", "ollama", "gemm", "ggml", "rtx-4090.llama.cpp", ()),
         ("rtx-4070-ti-super", "llama.cpp", "gemm", "ggml", "gddr.llama.cpp", ("class",)),
@@ -135,7 +136,8 @@ def test_kinship_knows_every_way() -> None:
     """Every way that a choice can differ by has a number, from 0 to 2."""
     table = kinship()
 
-    assert set(table) == {"class", "architecture", "memory", "hardware", "alike", "other", "format", "server"}
+    ways = {"class", "architecture", "memory", "hardware", "alike", "other", "format", "server", "kind"}
+    assert set(table) == ways
     assert all(0 <= value <= 2 for value in table.values())
     # a card of the same architecture is nearer than one that shares its memory, and that nearer than any other
     assert table["architecture"] < table["memory"] < table["hardware"]
@@ -229,20 +231,34 @@ def test_constants_that_no_formula_knows_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "form", "constants", "lacks"),
+    ("name", "constants", "lacks"),
     [
-        ("attn_decode any 0.1", "fp8", {"t0": 1e-6}, "attn_decode any lacks ec, em"),
-        ("attn_prefill bf16 0.1", "bf16", {"t0": 1e-6, "ec": 0.5}, "attn_prefill bf16 lacks em"),
+        ("attn_decode any 0.1", {"t0": 1e-6}, "attn_decode any lacks ec, em"),
+        ("attn_prefill bf16 0.1", {"t0": 1e-6, "ec": 0.5}, "attn_prefill bf16 lacks em"),
     ],
 )
 def test_constants_that_a_formula_needs_are_named(
-    name: str, form: str, constants: dict[str, float], lacks: str, tmp_path: Path
+    name: str, constants: dict[str, float], lacks: str, tmp_path: Path
 ) -> None:
-    """A fit without them is refused as it is asked for, with what it lacks."""
-    file = written(tmp_path / "mine.yaml", content({name: constants}))
+    """A fit without them is refused as the file is read, with what it lacks."""
+    file = written(tmp_path / "mine.yaml", content({"gemm any 0.1": {}, name: constants}))
 
-    with pytest.raises(EfficiencyFileError, match=f"^h200-sxm.vllm: {lacks}$"):
-        expected_of("h200-sxm", "vllm", file).choice(name.split(maxsplit=1)[0], form)
+    with pytest.raises(EfficiencyFileError) as caught:
+        expected_of("h200-sxm", "vllm", file)
+    assert str(caught.value) == f"{file}: {lacks}"
+
+
+def test_the_largest_spreads_have_an_end(tmp_path: Path) -> None:
+    """Every spread and factor at its most is answered, with 80 % at most e^(1.28 x 12) apart: 4.8 million times."""
+    most = {name.rpartition(" ")[0] + " 10": values for name, values in ROUND_FITS.items()}
+    most["step decode 10"] = {"parts": 10, "batch": 10}
+    ready = deployed(catalogued("llama-3.1-8b"), "h200-sxm", file=written(tmp_path / "mine.yaml", content(most)))
+    point = answer_point(ready, Asked("decode", 64, 1000))
+
+    assert point.spread > 12
+    assert point.interval is not None
+    assert point.interval[1] == pytest.approx(point.expected * 4.774e6, rel=1e-3)
+    assert interval(1.0, 0.5, 1e300) == interval(1.0, 0.5, 12.0)
 
 
 def test_links_do_not_stand_in_for_each_other(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofcast.calculators.bench_own import FIELDS
+from roofcast.calculators.errors import UsageError
 from roofcast.calculators.measurement import GIVABLE, QUANTITIES, Measurement, as_row, complete
 
 POINT = Measurement(
@@ -66,10 +67,10 @@ def test_what_the_caller_gives_counts_before_the_file() -> None:
         ({}, {}, (1, 1, 1, 1)),
         ({"gpus": 4}, {}, (4, 4, 1, 1)),
         ({"tp": 2, "pp": 2}, {}, (4, 2, 2, 1)),
-        ({"gpus": 8, "tp": 4}, {}, (8, 4, 1, 1)),
+        ({"gpus": 8, "tp": 4}, {"dp": 2}, (8, 4, 1, 2)),
+        ({"gpus": 8, "tp": 4}, {"gpus": 4}, (4, 4, 1, 1)),
         ({"gpus": 4, "tp": 4}, {"tp": 2}, (2, 2, 1, 1)),
         ({}, {"tp": 2, "dp": 2}, (4, 2, 1, 2)),
-        ({"tp": 2}, {"gpus": 4}, (4, 2, 1, 1)),
     ],
 )
 def test_devices_and_shares(stated: dict[str, int], given: dict[str, int], devices: tuple[int, ...]) -> None:
@@ -78,6 +79,21 @@ def test_devices_and_shares(stated: dict[str, int], given: dict[str, int], devic
 
     assert (point.gpus, point.tp, point.pp, point.dp) == devices
     assert point.ep == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "given"),
+    [
+        ({}, {"gpus": 8, "tp": 4}),
+        ({"tp": 2}, {"gpus": 4}),
+        ({"gpus": 8, "tp": 4}, {}),
+        ({"gpus": 2, "pp": 2}, {"gpus": 1}),
+    ],
+)
+def test_devices_that_are_not_their_shares_are_refused(stated: dict[str, int], given: dict[str, int]) -> None:
+    """Whether the caller says both, or the file one of them."""
+    with pytest.raises(UsageError, match=r"^here: \d GPUs are not tp \d x pp \d x dp 1; give --gpus, --tp"):
+        complete([bare(**stated)], given)
 
 
 def test_what_nobody_states_is_said_to_be_assumed() -> None:
