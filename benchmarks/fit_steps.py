@@ -205,7 +205,9 @@ def parts_of(ready: Ready, asked: Asked) -> Parts:
         if expectation
         else 0.0
     )
-    return Parts(kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch, wide, point.work.bound)
+    return Parts(
+        kernels, launches, calls, loose, moved, ready.deployment.shards.devices, asked.batch, wide, point.work.bound
+    )
 
 
 def cached_share(ready: Ready, asked: Asked) -> float:

@@ -247,7 +247,10 @@ def test_markdown_has_the_same_columns() -> None:
         (("--gpu", "h200-sxm"), "no engine is named"),
         (("--gpu", "h200-sxm", "--engine", "none"), "no engine is named"),
         (("--gpu", "h200-sxm", "--engine", "tgi"), "of h200-sxm under tgi not measured: constants of h200-sxm.sglang"),
-        (("--gpu", "h100-pcie", "--engine", "vllm"), "of h100-pcie under vllm not measured: constants of h100-sxm.vllm"),
+        (
+            ("--gpu", "h100-pcie", "--engine", "vllm"),
+            "of h100-pcie under vllm not measured: constants of h100-sxm.vllm",
+        ),
         (("--gpu", "rtx-5090", "--engine", "vllm"), "of rtx-5090 under vllm not measured: constants of"),
         (("--gpu", "rtx-4060-ti-16gb", "--engine", "llama.cpp"), "not measured: constants of gddr.llama.cpp"),
     ],
@@ -303,7 +306,7 @@ def test_an_unknown_name_is_refused(name: str) -> None:
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     """Nor does it look into one."""
-    refused(roofcast("estimate", *ON_H200, "--efficiency", str(tmp_path)), 2, str(tmp_path), "no such file")
+    refused(roofcast("estimate", *ON_H200, "--efficiency", str(tmp_path)), 2, str(tmp_path), "is a folder")
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n"])

@@ -257,6 +257,7 @@ def test_the_largest_spreads_have_an_end(tmp_path: Path) -> None:
 
     assert point.spread > 12
     assert point.interval is not None
+    assert point.expected is not None
     assert point.interval[1] == pytest.approx(point.expected * 4.774e6, rel=1e-3)
     assert interval(1.0, 0.5, 1e300) == interval(1.0, 0.5, 12.0)
 

@@ -381,7 +381,7 @@ def test_every_built_in_file_is_of_the_fit() -> None:
 def test_kinship_has_every_way() -> None:
     """The nearer the kin, the less its constants widen an interval."""
     known = kinship()
-    assert known.keys() == {"class", "alike", "architecture", "format", "hardware", "memory", "other", "server"}
+    assert known.keys() == {"class", "alike", "architecture", "format", "hardware", "kind", "memory", "other", "server"}
     assert known["architecture"] < known["memory"] < known["hardware"]
     assert known["alike"] < known["other"]
 

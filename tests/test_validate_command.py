@@ -144,12 +144,20 @@ def test_a_point_that_cannot_be_predicted_has_its_reason(changed: dict[str, Any]
     assert reason in validated(lost, good).out
 
 
-@pytest.mark.parametrize("arguments", [("--model", "nosuch"), ("--gpu", "h1000")])
-def test_no_point_at_all(arguments: tuple[str, ...]) -> None:
-    """Undetermined: what is wrong stands on stderr, the page is still printed."""
+def test_an_accelerator_that_is_not_there() -> None:
+    """It is refused before any file is read."""
+    outcome = validated(OWN, "--gpu", "h1000")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.complaint.startswith("no accelerator 'h1000'")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("--model", "nosuch"), 3), (("--tp", "3"), 2)])
+def test_no_point_at_all(arguments: tuple[str, ...], code: int) -> None:
+    """Undetermined, or usage where nothing else is wrong: that stands on stderr, the page is still printed."""
     outcome = validated(OWN, *arguments)
 
-    assert outcome.code == 3
+    assert outcome.code == code
     assert outcome.complaint.startswith("no point can be predicted: ")
     assert arguments[1] in outcome.complaint
     assert outcome.out.startswith("no point can be predicted\n")
