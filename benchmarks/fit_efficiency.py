@@ -29,6 +29,7 @@ import fit_kinship
 import fit_links
 import fit_single
 import fit_steps
+import step_rows
 import yaml
 from fitted import asked_of, parser_of
 
@@ -100,7 +101,7 @@ def standing(made: Mapping[str, str], folder: Path = FOLDER) -> Iterator[None]:
 def _forget() -> None:
     read_efficiency.cache_clear()
     kinship.cache_clear()
-    fit_steps.ready_of.cache_clear()
+    step_rows.ready_of.cache_clear()
 
 
 def show(found: Iterable[Fitted]) -> None:

@@ -99,14 +99,8 @@ def validate(
         raise typer.Exit(found.code)
     setups = Setups(efficiencies, offline)
     result = validate_result(progressing(found.points), setups.ready, groups, expected=efficiencies.wanted)
-    inputs = {
-        "files": files or [],
-        **given,
-        "by": groups,
-        "worst": worst,
-        "efficiency": efficiency,
-        "require": require or [],
-    }
+    inputs = {"files": files or [], **given, "by": groups, "worst": worst}
+    inputs |= {"efficiency": efficiency, "require": require or []}
     document = validate_document(result, inputs, found.remarks + setups.said, worst)
     if chart:
         present_chart(document, output, chart)

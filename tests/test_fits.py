@@ -169,7 +169,7 @@ def test_steps_that_tell_nothing(batch: int, routed: tuple[str, ...], phase: str
     """Batches of 256, and prompts of mixtures with random routers."""
     ready = SimpleNamespace(program=SimpleNamespace(routed=routed))
 
-    assert fit_of("fit_steps").unclear(ready, phase, batch) is out
+    assert fit_of("step_rows").unclear(ready, phase, batch) is out
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_servers_whose_format_is_stated(changed: dict[str, str], kept: bool) -> 
     """One pool, no pipeline, a stated format, and no checkpoint whose cache is FP8."""
     line = {"mode": "agg", "system": "h100_sxm", "pp_size": "1", "gemm_quant_mode": "fp8", "model_path": "meta/Llama"}
 
-    assert fit_of("fit_steps").usable(line | changed) is kept
+    assert fit_of("step_rows").usable(line | changed) is kept
 
 
 # --- constants found again
@@ -397,3 +397,15 @@ def test_built_in_files_are_of_the_data_that_are_there() -> None:
         pytest.skip(f"no folder of measurements: {len(stated)} hashes not compared")
 
     assert stated == {name: {hashlib.sha256((folder / name).read_bytes()).hexdigest()} for name in stated}
+
+
+def test_points_quicker_than_their_bounds_had_their_prompts_in_a_cache() -> None:
+    """5 ms of decode and 16/100 prefills of 25 ms are 9 ms at the bound: 8.9 ms cannot be without a cache, 9.1 can."""
+    rows = fit_of("step_rows")
+    decode, prefill = (
+        rows.Parts(kernels={}, launches={}, calls=0, loose=0, moved=0, devices=1, sequences=1, spread=0, bound=bound)
+        for bound in (5e-3, 25e-3)
+    )
+
+    assert rows.cached(decode, prefill, 16 / 100, 8.9e-3)
+    assert not rows.cached(decode, prefill, 16 / 100, 9.1e-3)
