@@ -178,7 +178,7 @@ def test_steps_that_tell_nothing(batch: int, routed: tuple[str, ...], phase: str
      ({"gemm_quant_mode": ""}, False)],
 )  # fmt: skip
 def test_servers_whose_format_is_stated(changed: dict[str, str], kept: bool) -> None:
-    """One pool, no pipeline, a stated format, and no checkpoint whose cache is FP8."""
+    """One pool, no pipeline, a stated format."""
     line = {"mode": "agg", "system": "h100_sxm", "pp_size": "1", "gemm_quant_mode": "fp8", "model_path": "meta/Llama"}
 
     assert fit_of("step_rows").usable(line | changed) is kept
