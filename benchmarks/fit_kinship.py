@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fit_attention
 import fit_gemm
-from fitted import Z80, quantile
+from fitted import quantile
 
 from roofcast.calculators.expected.gemm import GemmConstants
+from roofcast.calculators.expected.interval import Z80
 from roofcast.hwdb.efficiency_files import ALIKE, hardware
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.op import GEMM

@@ -23,10 +23,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from fitted import Z80, Fitted, asked_of, parser_of
+from fitted import Fitted, asked_of, parser_of
 from scipy.optimize import least_squares
 from single_rows import BATCH_ROWS, DECODE_ROWS, PREFILL_ROWS, SOURCE, WIDE, Form, Row, form_of, read_rows
 
+from roofcast.calculators.expected.interval import Z80
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, GEMM, MOE
 
 if TYPE_CHECKING:

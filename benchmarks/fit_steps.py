@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from fitted import Z80, Fitted, asked_of, errors, parser_of, quantile, spread
+from fitted import Fitted, asked_of, errors, parser_of, quantile, spread
 from scipy.optimize import least_squares
 from step_rows import Parts, Row, servers, steps
 
 from roofcast.calculators.expected.host import HostConstants
+from roofcast.calculators.expected.interval import Z80
 from roofcast.modelspec.step import DECODE, PREFILL
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from math import expm1, nan
 from pathlib import Path
 from statistics import median
-from typing import Final
 
-Z80: Final = 1.2815515594457831  # half of an 80 % interval, in standard deviations
+from roofcast.calculators.expected.interval import Z80
 
 
 @dataclass(frozen=True, slots=True)

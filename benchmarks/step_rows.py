@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import Deployment, Ready, prepare
-from roofcast.calculators.expected.expectation import expectation_of, kernels_of
+from roofcast.calculators.expected.expectation import expectation_for
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.hwdb.efficiency import Efficiency
 from roofcast.hwdb.lookup import find_accelerator
@@ -99,8 +99,7 @@ def ready_of(model: str, accelerator: str, engine: str, tp: int, weights: str | 
     found, card = load_model(resolve(model, offline=True)), find_accelerator(accelerator).accelerator
     asked = find_requested(weights) if weights else None
     ready = prepare(found, Deployment(card, FORMATS["bf16"], asked, Shards(tp=tp), engine))
-    expectation = replace(expectation_of(card, engine, ready.roofs), own=ALONE, kernels=kernels_of(found, asked))
-    return replace(ready, expectation=expectation)
+    return replace(ready, expectation=replace(expectation_for(ready), own=ALONE))
 
 
 def parts_of(ready: Ready, asked: Asked) -> Parts:

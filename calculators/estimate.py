@@ -277,6 +277,7 @@ def _stages(ready: Ready) -> str | None:
 
 def _phase(ready: Ready, point: Point) -> Phase:
     work, asked = point.work, point.asked
+    low, high = point.interval or (None, None)
     return Phase(
         phase=asked.phase,
         batch=asked.batch,
@@ -294,8 +295,8 @@ def _phase(ready: Ready, point: Point) -> Phase:
         full_seconds=point.full,
         overlapped_seconds=point.overlapped,
         expected_seconds=point.expected,
-        low_seconds=point.interval and point.interval[0],
-        high_seconds=point.interval and point.interval[1],
+        low_seconds=low,
+        high_seconds=high,
         kernel_seconds=point.kernels if point.fits else None,
         host_seconds=None if point.expected is None else point.host,
         bound_by=work.bound_by,

@@ -314,11 +314,8 @@ def expecting(made: Asking, efficiencies: Efficiencies) -> Asking:
     """
     from dataclasses import replace
 
-    from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
+    from roofcast.calculators.expected.expectation import expectation_for
 
     if not efficiencies.wanted:
         return made
-    deployment, roofs = made.ready.deployment, made.ready.roofs
-    found = expectation_of(deployment.accelerator, deployment.engine, roofs, efficiencies.file)
-    found.kernels, found.unlike = kernels_of(made.ready.model, deployment.weights), unlike_kinds(made.ready.program)
-    return replace(made, ready=replace(made.ready, expectation=found))
+    return replace(made, ready=replace(made.ready, expectation=expectation_for(made.ready, efficiencies.file)))

@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 from pydantic_core import PydanticCustomError
 
-FAMILIES = ("gemm", "moe", "attn_prefill", "attn_decode", "elementwise", "collective", "host", "step")
+Family = Literal["gemm", "moe", "attn_prefill", "attn_decode", "elementwise", "collective", "host", "step"]
+FAMILIES: tuple[str, ...] = get_args(Family)
 # constants that are shares of a peak or of a bandwidth; every other one is a time, a count or a ratio of its own
 SHARES = frozenset(("ec", "em", "alone_ec", "alone_em"))
 LEAST_SHARE: Final = 1e-6
@@ -76,7 +77,7 @@ class Fit(_Frozen):
     `expected = t0 + max(F / (peak ec), D / (bandwidth em))` a call, and what more the family's formula knows by name.
     """
 
-    family: Literal["gemm", "moe", "attn_prefill", "attn_decode", "elementwise", "collective", "host", "step"]
+    family: Family
     format: Name = "any"  # of attention that it multiplies in; of collective the pattern; any where all are alike
     constants: Constants
     spread: Share  # standard deviation of ln(measured / expected), rows kept out of the fit

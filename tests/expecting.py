@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from roofcast.calculators.deployment import Deployment, Ready, prepare
-from roofcast.calculators.expected.expectation import Expectation, expectation_of, kernels_of
+from roofcast.calculators.expected.expectation import Expectation, expectation_for, expectation_of
 from roofcast.calculators.roofline import Roofs, roofs_of
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.formats import FORMATS
@@ -104,9 +104,7 @@ def deployed(model: Model, gpu: str, engine: str = "vllm", shards: Shards = ONE,
     accelerator = find_accelerator(gpu).accelerator
     kv = FORMATS[asked.get("kv", "bf16")]
     ready = prepare(model, Deployment(accelerator, kv, weights, shards, engine))
-    found = expectation_of(accelerator, engine, ready.roofs, asked.get("file"))
-    found.kernels = kernels_of(model, weights)
-    return replace(ready, expectation=found, capacity=1e18)
+    return replace(ready, expectation=expectation_for(ready, asked.get("file")), capacity=1e18)
 
 
 @cache
@@ -119,5 +117,5 @@ def on_roofs(ready: Ready, roofs: Roofs) -> Ready:
     """Return the same deployment, its constants held, under other roofs."""
     held = ready.expectation
     assert held is not None
-    moved = Expectation(held.accelerator, held.engine, roofs, held.files, held.own, held.kernels)
+    moved = Expectation(held.accelerator, held.engine, roofs, held.files, held.own, held.kernels, held.unlike)
     return replace(ready, roofs=roofs, expectation=moved)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from roofcast.calculators.deployment import Ready
     from roofcast.calculators.expected.host import HostConstants, StepConstants
     from roofcast.calculators.parallel import Fabric
     from roofcast.calculators.roofline import Roofs, Term
@@ -318,3 +319,15 @@ def expectation_of(accelerator: Accelerator, engine: str, roofs: Roofs, file: Pa
     asked = usual_engine(accelerator) if engine == NONE else engine
     own = None if file is None else _read(file)
     return Expectation(accelerator, asked, roofs, candidates(accelerator, asked), own)
+
+
+def expectation_for(ready: Ready, file: Path | None = None) -> Expectation:
+    """The constants that count for a model on a deployment: also by how its weights are scaled, and its attention.
+
+    Raises:
+        AcceleratorFileError: a file that cannot be read.
+    """
+    deployment = ready.deployment
+    found = expectation_of(deployment.accelerator, deployment.engine, ready.roofs, file)
+    kernels, unlike = kernels_of(ready.model, deployment.weights), unlike_kinds(ready.program)
+    return replace(found, kernels=kernels, unlike=unlike)
