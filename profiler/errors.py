@@ -1,0 +1,22 @@
+"""What can keep a measurement from being made: each is one line for the user."""
+
+from __future__ import annotations
+
+
+class ProfileUsageError(ValueError):
+    """What was asked cannot be: a device that is not there, a format that it cannot multiply."""
+
+
+class UnavailableError(LookupError):
+    """The measurement cannot be made here: no torch, no memory, a device that is in use."""
+
+
+class OutOfMemoryError(UnavailableError):
+    """A point that does not fit the device: a row of the answer, where others do."""
+
+
+class WrongOutputError(ArithmeticError):
+    """A kernel left output unwritten, or wrote what is no number: its time means nothing.
+
+    Of the profiler's own making, so no usage error; the command line reports it with exit code 3.
+    """

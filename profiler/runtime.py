@@ -1,0 +1,305 @@
+"""The device that is measured: found, opened, described; nothing of it is ever changed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.profiled import Machine
+from roofcast.profiler.errors import ProfileUsageError, UnavailableError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch as pytorch  # a field of Runtime is called torch
+
+CPU_CACHE: Final = 64 * 2**20  # [B] taken of a CPU's last cache where nothing tells
+#: format -> name of torch's type that holds its elements
+DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+BUSY: Final = 2**30  # [B] in other programs' hands that are worth a remark
+LEAST_FREE: Final = 2**28  # [B] below which nothing can be measured
+TRITON_LEAST: Final = (7, 0)  # compute capability that Triton compiles for
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """An open device.
+
+    Args:
+        torch: the module.
+        device: of it.
+        machine: what it is, and what drives it.
+        triton: whether fused kernels can be compiled for it.
+    """
+
+    torch: ModuleType
+    device: pytorch.device
+    machine: Machine
+    triton: bool
+
+    @property
+    def kind(self) -> str:
+        """`cuda`, `rocm`, `mps` or `cpu`."""
+        return self.machine.kind
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether it has events, streams and graphs: NVIDIA's and AMD's devices."""
+        return self.machine.kind in {"cuda", "rocm"}
+
+    def dtype(self, number_format: str) -> pytorch.dtype:
+        """torch's type of a format of `DTYPES`."""
+        found: pytorch.dtype = getattr(self.torch, DTYPES[number_format])
+        return found
+
+    def synchronize(self) -> None:
+        """Waits for all that was launched."""
+        if self.on_cuda:
+            self.torch.cuda.synchronize(self.device)
+        elif self.kind == "mps":
+            self.torch.mps.synchronize()
+
+    def free_bytes(self) -> int:
+        """Memory that can be had now. [B]"""
+        return _memory(self.torch, self.device)[0]
+
+    def release(self) -> None:
+        """Gives memory that torch keeps back to the device."""
+        if self.on_cuda:
+            self.torch.cuda.empty_cache()
+        elif self.kind == "mps":
+            self.torch.mps.empty_cache()
+
+
+def open_runtime(name: str | None = None) -> Runtime:
+    """Opens a device.
+
+    Args:
+        name: `cuda`, `cuda:1`, `mps`, `cpu`; None is the best that is there.
+
+    Raises:
+        UnavailableError: no torch, or a device that is there and cannot be used.
+        ProfileUsageError: a device that is not there.
+    """
+    torch = _torch()
+    there, why = _looked(torch)
+    asked = name or there[0]
+    plain = _plain(torch, asked)
+    if plain not in there:
+        raise ProfileUsageError(f"--device {asked}: torch {torch.__version__} sees {', '.join(there)} here{why}")
+    device = torch.device(plain)
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # of this process: what events, graphs and Triton use
+        machine = _machine(torch, device)
+        runtime = Runtime(torch, device, machine, machine.kernels == "triton")
+    except RuntimeError as error:  # torch's own class is one; anything else is a fault of ours
+        raise UnavailableError(f"--device {asked}: it cannot be used now ({first_line(error)})") from error
+    _refuse_full(machine, asked)
+    return runtime
+
+
+def _refuse_full(machine: Machine, asked: str) -> None:
+    if machine.free_bytes < LEAST_FREE:
+        free, whole, least = (
+            f"{size / 2**30:.2f} GiB" for size in (machine.free_bytes, machine.memory_bytes, LEAST_FREE)
+        )
+        raise UnavailableError(
+            f"--device {asked}: {free} of {whole} are free, measuring needs {least} at least; other programs hold the rest"
+        )
+
+
+def _plain(torch: ModuleType, asked: str) -> str:
+    """A device's name as `devices` has it: with its number, and ROCm's as torch calls them."""
+    kind, _, number = asked.strip().lower().partition(":")
+    if kind in {"rocm", "hip"} and torch.version.hip is not None:
+        kind = "cuda"
+    return f"{kind}:{number or 0}" if kind == "cuda" else kind + (f":{number}" if number else "")
+
+
+def _looked(torch: ModuleType) -> tuple[tuple[str, ...], str]:
+    """The devices, and what torch says of those that it cannot start, as an old driver."""
+    import warnings  # noqa: PLC0415 - likewise
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        there = devices(torch)
+    reasons = [first_line(one.message) for one in said if isinstance(one.message, Warning)]
+    return there, f" ({reasons[0]})" if reasons else ""
+
+
+def devices(torch: ModuleType) -> tuple[str, ...]:
+    """Names of the devices that torch sees, the fastest kind first."""
+    found = [f"cuda:{number}" for number in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if getattr(torch.backends, "mps", None) is not None and torch.backends.mps.is_available():
+        found.append("mps")
+    return (*found, "cpu")
+
+
+def first_line(error: BaseException) -> str:
+    r"""The first line of an error's text, short.
+
+    >>> first_line(RuntimeError("CUDA error: out of memory.\nSearch for ..."))
+    'CUDA error: out of memory'
+    """
+    text = str(error).strip() or type(error).__name__
+    return re.sub(r"\s*\(Triggered internally at .*", "", text.splitlines()[0])[:200].rstrip(". ")
+
+
+def _torch() -> ModuleType:
+    import warnings  # noqa: PLC0415 - only measuring needs it
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what torch misses beside itself
+            import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise UnavailableError(
+                f"measuring needs torch, which cannot be imported here ({first_line(error)})"
+            ) from error
+        raise UnavailableError(
+            "measuring needs torch, which is not installed: pip install 'roofcast[profile]'"
+        ) from error
+    except Exception as error:  # a broken library of it is an OSError, a wrong build anything
+        raise UnavailableError(f"measuring needs torch, which cannot be imported here ({first_line(error)})") from error
+    module: ModuleType = torch
+    return module
+
+
+def _machine(torch: ModuleType, device: pytorch.device) -> Machine:
+    if device.type == "cuda":
+        return _cuda(torch, device)
+    free, total = _memory(torch, device)
+    cpu = device.type == "cpu"
+    name = _cpu_name()  # Apple's chips have one name for both
+    return Machine(
+        name=name,
+        kind=device.type,
+        accelerator=None if cpu else _known(name, total),  # the database has no processors
+        memory_bytes=total,
+        free_bytes=free,
+        l2_bytes=_last_cache() or CPU_CACHE,
+        sms=torch.get_num_threads() if cpu else 0,
+        torch=str(torch.__version__),
+    )
+
+
+def _cuda(torch: ModuleType, device: pytorch.device) -> Machine:
+    torch.zeros(1, device=device)  # a device that is in use says so here
+    facts = torch.cuda.get_device_properties(device)
+    free, total = _memory(torch, device)
+    rocm = torch.version.hip is not None
+    driver, clock = (None, None) if rocm else _driver(device.index or 0)
+    held = total - free - torch.cuda.memory_reserved(device)
+    busy = held > max(BUSY, 0.02 * total)
+    remark = f"{held / 2**30:.1f} GiB of the device are in use by other programs: times may not be its own"
+    return Machine(
+        name=facts.name,
+        kind="rocm" if rocm else "cuda",
+        accelerator=_known(facts.name, total),
+        memory_bytes=total,
+        free_bytes=free,
+        l2_bytes=getattr(facts, "L2_cache_size", 0) or CPU_CACHE,
+        sms=facts.multi_processor_count,
+        torch=str(torch.__version__),
+        driver=driver,
+        clock=clock,
+        kernels="triton" if _has_triton(torch, device) else "torch",
+        remarks=(remark,) if busy else (),
+    )
+
+
+def _known(name: str, memory: int) -> str | None:
+    """The id of a device in the database, by the name that its driver reports."""
+    from roofcast.hwdb.lookup import UnknownAcceleratorError, find_accelerator  # noqa: PLC0415 - reads files
+
+    try:
+        return find_accelerator(name, memory).accelerator.id
+    except UnknownAcceleratorError:
+        return None
+
+
+def _memory(torch: ModuleType, device: pytorch.device) -> tuple[int, int]:
+    """Free and whole memory. [B]"""
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return int(free), int(total)
+    if device.type == "mps":
+        total = int(torch.mps.recommended_max_memory())
+        return total - int(torch.mps.driver_allocated_memory()), total
+    return _ram()
+
+
+def _ram() -> tuple[int, int]:
+    """Free and whole memory of the host, where the system tells; else what any has. [B]"""
+    import os  # noqa: PLC0415 - likewise
+
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        whole = os.sysconf("SC_PHYS_PAGES") * page
+    except (AttributeError, OSError, ValueError):
+        return 4 * 2**30, 8 * 2**30
+    found = re.search(r"^MemAvailable:\s*([0-9]+) kB$", _text("/proc/meminfo"), re.MULTILINE)
+    if found:  # what programs can have, with what the system keeps of files
+        return int(found[1]) * 1024, whole
+    free = os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else whole // page // 2
+    return free * page, whole
+
+
+def _driver(index: int) -> tuple[str | None, str | None]:
+    """Driver and clocks as nvidia-smi reads them, which changes nothing; None where it is not there."""
+    import subprocess  # noqa: PLC0415 - likewise
+
+    fields = "driver_version,clocks.sm,clocks.max.sm,clocks.mem"
+    command = ["nvidia-smi", f"--id={index}", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout  # noqa: S603 - fixed words
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    parts = [part.strip() for part in text.strip().split(",")]
+    if len(parts) != fields.count(",") + 1:
+        return None, None
+    driver, now, most, memory = parts
+    return driver, f"SM {now} MHz as the profile began, at most {most} MHz; memory {memory} MHz"
+
+
+def _cpu_name() -> str:
+    import platform  # noqa: PLC0415 - likewise
+    import subprocess  # noqa: PLC0415 - likewise
+    from contextlib import suppress  # noqa: PLC0415 - likewise
+
+    found = re.search(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    if found:
+        return found[1].strip()
+    if platform.system() == "Darwin":
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        with suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()  # noqa: S603 - fixed words
+    return platform.processor() or platform.machine() or "CPU"
+
+
+def _last_cache() -> int:
+    """Bytes of the processor's last cache; 0 where nothing tells."""
+    sizes = [
+        re.fullmatch(r"([0-9]+)K", _text(f"/sys/devices/system/cpu/cpu0/cache/index{n}/size").strip()) for n in range(5)
+    ]
+    return max((int(size[1]) * 1024 for size in sizes if size), default=0)
+
+
+def _text(path: str) -> str:
+    """What a file of the system says; nothing where it is not there."""
+    from pathlib import Path  # noqa: PLC0415 - likewise
+
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _has_triton(torch: ModuleType, device: pytorch.device) -> bool:
+    from importlib.util import find_spec  # noqa: PLC0415 - likewise
+
+    old = torch.version.hip is None and torch.cuda.get_device_capability(device) < TRITON_LEAST
+    return not old and find_spec("triton") is not None

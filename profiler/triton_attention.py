@@ -1,0 +1,176 @@
+"""Decode attention: one new token a sequence, its cache split over programs whose parts a second kernel joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import triton
+import triton.language as tl
+
+from roofcast.profiler.triton_linear import let_next, wait_last
+from roofcast.profiler.triton_loose import early
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from roofcast.profiler.kernels import Cache, Heads
+
+LOG2E: Final = 1.4426950408889634
+LEAST_ROWS: Final = 16  # that tensor cores multiply at once
+PROGRAMS: Final = 2  # a multiprocessor, where sequences are long enough to be split
+MOST_SPLITS: Final = 64
+NARROW: Final = 128  # elements of a head that two warps join
+TILE: Final = 64  # places that a program reads at once
+WIDE: Final = 16384  # elements of keys and values in a tile, above which two tiles in flight are what fits
+
+
+@triton.jit
+def first_seen(length, window, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """First place that the query at length - 1 sees."""
+    first = 0
+    if WINDOW:
+        first = (length - 1) // window * window if CHUNK else tl.maximum(length - window, 0)
+    return first
+
+
+@triton.jit
+def decode_kernel(
+    queries, places, keys, values, parts, peaks, sums,
+    S, H, K, D, V, window, scale,
+    GROUP: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, VWIDE: tl.constexpr, FULL: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """One KV head of one sequence over one part of its cache: unscaled output, its largest score and its sum."""
+    pair, split = tl.program_id(0), tl.program_id(1)
+    batch, head = pair // K, pair % K
+    let_next(CHAINED)
+    wait_last(CHAINED)
+    length = tl.load(places + batch) + 1
+    first = first_seen(length, window, WINDOW, CHUNK)
+    step = tl.cdiv(tl.cdiv(length - first, SPLITS), TILE) * TILE
+    begin = first + split * step
+    end = tl.minimum(begin + step, length)
+    rows, cols, vcols = tl.arange(0, ROWS), tl.arange(0, WIDE), tl.arange(0, VWIDE)
+    heads, live = head * GROUP + rows, rows < GROUP
+    q = tl.load(
+        queries + (batch.to(tl.int64) * H + heads)[:, None] * D + cols[None, :],
+        mask=live[:, None] & (cols < D)[None, :],
+        other=0.0,
+    )
+    q = (q.to(tl.float32) * scale).to(queries.dtype.element_ty)
+    base = pair.to(tl.int64) * S
+    peak = tl.full((ROWS,), -1e30, tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, VWIDE), tl.float32)
+    for start in range(begin, end, TILE):
+        spots = start + tl.arange(0, TILE)
+        seen = spots < end
+        at = base + spots
+        if FULL:
+            k = tl.load(keys + at[:, None] * D + cols[None, :], mask=seen[:, None], other=0.0)
+            v = tl.load(values + at[:, None] * V + vcols[None, :], mask=seen[:, None], other=0.0)
+        else:
+            k = tl.load(keys + at[:, None] * D + cols[None, :], mask=seen[:, None] & (cols < D)[None, :], other=0.0)
+            v = tl.load(values + at[:, None] * V + vcols[None, :], mask=seen[:, None] & (vcols < V)[None, :], other=0.0)
+        score = tl.dot(q, tl.trans(k).to(q.dtype), input_precision="ieee")
+        score = tl.where(seen[None, :], score, -1e30)
+        most = tl.maximum(peak, tl.max(score, 1))
+        shrink = tl.exp2(peak - most)
+        weight = tl.exp2(score - most[:, None])
+        weight = tl.where(seen[None, :], weight, 0.0)
+        total = total * shrink + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
+        peak = most
+    spot = (batch.to(tl.int64) * H + heads) * SPLITS + split
+    tl.store(peaks + spot, peak, mask=live)
+    tl.store(sums + spot, total, mask=live)
+    tl.store(parts + spot[:, None] * V + vcols[None, :], acc, mask=live[:, None] & (vcols < V)[None, :])
+
+
+@triton.jit
+def join_kernel(
+    parts, peaks, sums, out, V, SPLITS: tl.constexpr, PADDED: tl.constexpr, VWIDE: tl.constexpr, CHAINED: tl.constexpr
+):
+    """Joins the parts of one head: out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i."""
+    head = tl.program_id(0).to(tl.int64)
+    splits, cols = tl.arange(0, PADDED), tl.arange(0, VWIDE)
+    live = splits < SPLITS
+    let_next(CHAINED)
+    wait_last(CHAINED)
+    peak = tl.load(peaks + head * SPLITS + splits, mask=live, other=-1e30)
+    total = tl.load(sums + head * SPLITS + splits, mask=live, other=0.0)
+    factor = tl.exp2(peak - tl.max(peak, 0))
+    factor = tl.where(live, factor, 0.0)
+    inside = live[:, None] & (cols < V)[None, :]
+    acc = tl.load(parts + (head * SPLITS + splits)[:, None] * V + cols[None, :], mask=inside, other=0.0)
+    made = tl.sum(acc * factor[:, None], 0) / tl.sum(total * factor, 0)
+    tl.store(out + head * V + cols, made.to(out.dtype.element_ty), mask=cols < V)
+
+
+def splits_of(pairs: int, context: int, sms: int, tile: int = TILE) -> int:
+    """Parts of a sequence's cache: a power of two, of a tile or more each, so that every multiprocessor has two programs.
+
+    >>> splits_of(8, 1024, 132), splits_of(128, 1024, 132), splits_of(512, 8192, 132)
+    (16, 2, 1)
+    """
+    wanted = min(PROGRAMS * sms // pairs, context // tile, MOST_SPLITS)
+    return int(1 << (max(1, wanted).bit_length() - 1))
+
+
+def space(queries: Tensor, rows: int, splits: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs of the parts, [rows splits width], their largest scores and their sums, fp32."""
+    import torch
+
+    sizes = (rows * splits * width, rows * splits, rows * splits)
+    parts, peaks, sums = (torch.empty(size, dtype=torch.float32, device=queries.device) for size in sizes)
+    return parts, peaks, sums
+
+
+def join(found: tuple[Tensor, Tensor, Tensor], out: Tensor, width: int, splits: int, *, chained: bool = False) -> None:
+    """Joins the parts of every head into rows of `out`."""
+    wide = triton.next_power_of_2(width)
+    join_kernel[(out.numel() // width,)](
+        *found,
+        out,
+        width,
+        splits,
+        splits,
+        wide,
+        chained,
+        num_warps=2 if wide <= NARROW else 4,
+        **early(chained),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How kernels are launched.
+
+    Args:
+        sms: multiprocessors of the device.
+        chained: whether a kernel may start before the one before it ends.
+    """
+
+    sms: int
+    chained: bool = False
+
+
+def attend(queries: Tensor, places: Tensor, heads: Heads, cache: Cache, out: Tensor, launch: Launch) -> None:
+    """As `Kernels.decode_attention`."""
+    chained = launch.chained
+    batch, kv, capacity, d = cache.keys.shape
+    v, group = heads.value_dim, heads.query // heads.kv
+    reach = capacity if heads.window is None else min(capacity, heads.window)
+    splits = splits_of(batch * kv, reach, launch.sms)
+    found = space(queries, batch * heads.query, splits, v)
+    wide, value_wide = triton.next_power_of_2(d), triton.next_power_of_2(v)
+    stages = 3 if TILE * (wide + value_wide) * queries.dtype.itemsize <= 2 * WIDE else 2
+    decode_kernel[(batch * kv, splits)](
+        queries, places, cache.keys, cache.values, *found,
+        capacity, heads.query, kv, d, v, heads.window or 0, heads.scale * LOG2E,
+        group, heads.window is not None, heads.chunk,
+        max(LEAST_ROWS, triton.next_power_of_2(group)), TILE, wide, value_wide, wide == d and value_wide == v, splits, chained,
+        num_warps=4, num_stages=stages, **early(chained),
+    )  # fmt: skip
+    join(found, out, v, splits, chained=chained)

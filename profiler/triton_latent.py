@@ -1,0 +1,76 @@
+"""Decode attention over latents, in the absorbed form: every head shares one row of keys, which are values too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import triton
+import triton.language as tl
+
+from roofcast.profiler.triton_attention import LEAST_ROWS, LOG2E, join, space, splits_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from roofcast.profiler.triton_attention import Launch
+
+TILE: Final = 32  # latents that a program reads at once
+
+
+@triton.jit
+def latent_kernel(
+    queries, places, cache, parts, peaks, sums, S, H, rank, rope, scale, blocks,
+    ROWS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ROPE: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """A block of heads of one sequence over one part of its latents, which are keys and, without their tail, values."""
+    pair, split = tl.program_id(0), tl.program_id(1)
+    batch, block = pair // blocks, pair % blocks
+    length = tl.load(places + batch) + 1
+    step = tl.cdiv(tl.cdiv(length, SPLITS), TILE) * TILE
+    begin = split * step
+    end = tl.minimum(begin + step, length)
+    heads = block * ROWS + tl.arange(0, ROWS)
+    cols, tail = tl.arange(0, WIDE), tl.arange(0, ROPE)
+    live = heads < H
+    width = rank + rope
+    row = queries + (batch.to(tl.int64) * H + heads)[:, None] * width
+    q = tl.load(row + cols[None, :], mask=live[:, None] & (cols < rank)[None, :], other=0.0)
+    turned = tl.load(row + rank + tail[None, :], mask=live[:, None] & (tail < rope)[None, :], other=0.0)
+    base = cache + batch.to(tl.int64) * S * width
+    peak = tl.full((ROWS,), -1e30, tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, WIDE), tl.float32)
+    for start in range(begin, end, TILE):
+        spots = start + tl.arange(0, TILE)
+        seen = spots < end
+        at = base + spots.to(tl.int64)[:, None] * width
+        latent = tl.load(at + cols[None, :], mask=seen[:, None] & (cols < rank)[None, :], other=0.0)
+        key = tl.load(at + rank + tail[None, :], mask=seen[:, None] & (tail < rope)[None, :], other=0.0)
+        score = tl.dot(q, tl.trans(latent), input_precision="ieee")
+        score = tl.dot(turned, tl.trans(key), score, input_precision="ieee") * scale
+        score = tl.where(seen[None, :], score, -1e30)
+        most = tl.maximum(peak, tl.max(score, 1))
+        shrink = tl.exp2(peak - most)
+        weight = tl.where(seen[None, :], tl.exp2(score - most[:, None]), 0.0)
+        total = total * shrink + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(latent.dtype), latent, acc * shrink[:, None], input_precision="ieee")
+        peak = most
+    spot = (batch.to(tl.int64) * H + heads) * SPLITS + split
+    tl.store(peaks + spot, peak, mask=live)
+    tl.store(sums + spot, total, mask=live)
+    tl.store(parts + spot[:, None] * rank + cols[None, :], acc, mask=live[:, None] & (cols < rank)[None, :])
+
+
+def attend(queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Tensor, launch: Launch) -> None:
+    """As `Kernels.latent_attention`."""
+    batch, heads, width = queries.shape
+    rank, capacity = out.shape[2], cache.shape[1]
+    blocks = triton.cdiv(heads, LEAST_ROWS)
+    splits = splits_of(batch * blocks, capacity, launch.sms, TILE)
+    found = space(queries, batch * heads, splits, rank)
+    latent_kernel[(batch * blocks, splits)](
+        queries, places, cache, *found, capacity, heads, rank, width - rank, scale * LOG2E, blocks,
+        LEAST_ROWS, TILE, triton.next_power_of_2(rank), max(LEAST_ROWS, triton.next_power_of_2(width - rank)), splits,
+        num_warps=4, num_stages=2,
+    )  # fmt: skip
+    join(found, out, rank, splits)
