@@ -30,10 +30,11 @@ import fit_links
 import fit_single
 import fit_steps
 import step_rows
-import yaml
 from fitted import asked_of, parser_of
 
+from roofcast.hwdb.efficiency import Efficiency
 from roofcast.hwdb.efficiency_files import KINSHIP, SERVER, kinship, read_efficiency
+from roofcast.hwdb.efficiency_text import efficiency_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +51,6 @@ SOURCES = {
     "speed": "published speeds, each with its link in calculators/published.json",
     "serving": "published serving points of aiconfigurator's accuracy set (Apache-2.0), from InferenceX runs",
 }
-FIGURES = 4  # of a constant
 
 
 def main() -> None:
@@ -123,12 +123,8 @@ def documents(found: Iterable[Fitted], data: Path, day: str) -> dict[str, str]:
     for one in found:
         groups[one.accelerator, one.engine].append(one)
     return {
-        f"{accelerator}.{engine}.yaml": yaml.dump(
-            _document(accelerator, engine, fits, data, day),
-            Dumper=Dumper,
-            sort_keys=False,
-            width=120,
-            allow_unicode=True,
+        f"{accelerator}.{engine}.yaml": efficiency_text(
+            Efficiency.model_validate(_document(accelerator, engine, fits, data, day))
         )
         for (accelerator, engine), fits in sorted(groups.items())
     }
@@ -141,19 +137,6 @@ def changed(made: Mapping[str, str], out: Path) -> list[str]:
         there[KINSHIP] = (out / KINSHIP).read_text()
     names = sorted({*made, *there})
     return [name for name in names if _undated(made.get(name, "")) != _undated(there.get(name, ""))]
-
-
-class Quoted(str):
-    """Text that stands in quotes: a digest may look like a number."""
-
-    __slots__ = ()
-
-
-class Dumper(yaml.SafeDumper):
-    """Plain YAML, with quotes where they are asked."""
-
-
-Dumper.add_representer(Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'"))
 
 
 def _undated(text: str) -> list[str]:
@@ -173,8 +156,7 @@ def _document(accelerator: str, engine: str, fits: Sequence[Fitted], data: Path,
             "by": BY,
             "source": "; ".join(SOURCES[kind] for kind in kinds),
             "data": [
-                {"file": name, "sha256": Quoted(hashlib.sha256((data / name).read_bytes()).hexdigest())}
-                for name in files
+                {"file": name, "sha256": hashlib.sha256((data / name).read_bytes()).hexdigest()} for name in files
             ],
         },
     }
@@ -184,13 +166,11 @@ def _fit(one: Fitted) -> dict[str, Any]:
     return {
         "family": one.family,
         "format": one.format,
-        "constants": {
-            name: float(f"{value:.{FIGURES}g}") for name, value in one.constants.items() if math.isfinite(value)
-        },
-        "spread": round(one.spread, 4),
+        "constants": {name: value for name, value in one.constants.items() if math.isfinite(value)},
+        "spread": one.spread,
         "rows": one.rows,
-        "median_error": round(one.median_out, 4),
-        "p90_error": round(one.p90_out, 4),
+        "median_error": one.median_out,
+        "p90_error": one.p90_out,
         "excluded": dict(one.excluded),
         "data": list(one.source),
     }

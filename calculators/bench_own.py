@@ -156,12 +156,19 @@ def read_own(found: Mapping[str, Any], where: str) -> Reading:
 
 
 def read_profile(found: Mapping[str, Any], where: str) -> Reading:
-    """Points that a profile of ours holds, beside whatever else it does.
+    """Points that a profile of ours holds, beside whatever else it does: `points`, or `measurements` of its result.
 
     Raises:
         MeasurementFileError: as of `read_own`.
     """
-    return Reading("roofcast profile", _points(found.get("points"), {}, where))
+    result = found.get("result")
+    measured = result.get("measurements") if isinstance(result, dict) else None
+    points = found.get("points", measured)
+    if points == []:
+        raise MeasurementFileError(
+            f"{where}: a profile without steps of a model; `profile decode` and `prefill` have them"
+        )
+    return Reading("roofcast profile", _points(points, {}, where))
 
 
 def read_own_rows(table: Table, where: str) -> Reading:

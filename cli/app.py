@@ -24,9 +24,10 @@ COMMANDS: Final = (
     "attention",
     "speculate",
     "validate",
+    "profile",
     "schema",
 )
-
+GROUPS: Final = frozenset(("profile",))  # whose commands are beneath them; of these the module has an application
 
 # engines' options that have another name here, where options have one name for all engines
 CALLED: Final = {
@@ -53,7 +54,11 @@ def application(asked: str | None) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(root)
     for name in (asked,) if asked in COMMANDS else COMMANDS:
-        app.command(name)(getattr(import_module(f"roofcast.cli.{name}"), name))
+        made = getattr(import_module(f"roofcast.cli.{name}"), name)
+        if name in GROUPS:
+            app.add_typer(made, name=name)
+        else:
+            app.command(name)(made)
     return app
 
 

@@ -122,7 +122,7 @@ def present(document: Document, output: Output) -> None:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
     name = _format_name(output)
     if output.out is not None:
-        _write(Path(output.out), OUTPUTS[name](document))
+        write_file(Path(output.out), OUTPUTS[name](document))
     elif name == "text" and _on_terminal():
         from shutil import get_terminal_size
 
@@ -173,7 +173,7 @@ def present_chart(document: Document, output: Output, ending: str) -> None:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
     drawn = render_chart(document.result, ending)
     present(document, Output("text", None, output.strict))
-    _write(Path(output.out or ""), drawn)
+    write_file(Path(output.out or ""), drawn)
 
 
 def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = False) -> None:
@@ -277,7 +277,7 @@ def _format_name(output: Output) -> str:
     return ENDINGS[ending]
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Writes the whole file or nothing: beside it first, then moved into place; a link keeps pointing at its file."""
     import tempfile
 

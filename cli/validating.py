@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from roofcast.cli.deploy import Machine, deploy, expecting
 from roofcast.cli.errors import OK, exit_code
 from roofcast.cli.machine import find_machine
 from roofcast.cli.session import Lookup, formats, load_all
-from roofcast.hwdb.efficiency_files import EfficiencyFileError
+from roofcast.hwdb.efficiency_files import OWN, EfficiencyFileError
 from roofcast.modelspec.errors import ModelError
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ class Setups:
         lookup = Lookup(point.revision, self.offline)
         made = deploy(point.model or "", lookup, machine, point.weights, point.kv)
         self.said += made.remarks
+        if point.engine == OWN:  # no engine that serves, but one whose constants there are
+            deployment = replace(made.ready.deployment, engine=OWN)
+            made = replace(made, ready=replace(made.ready, deployment=deployment))
         return expecting(made, self.efficiencies).ready
 
 
@@ -116,7 +119,7 @@ def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> Gathered
 
 def _no_engine(points: Sequence[Measurement]) -> str | None:
     """How many points ran an engine that roofcast does not know, or name none."""
-    lost = [point.engine or "not stated" for point in points if point.engine not in ENGINES]
+    lost = [point.engine or "not stated" for point in points if point.engine not in {*ENGINES, OWN}]
     if not lost:
         return None
     names = ", ".join(sorted(set(lost))[:MOST_NAMED])

@@ -106,6 +106,29 @@ def _unknown_unit(text: str, written: str, unit: str) -> str:
     return f"{text!r}: {written!r} is not a unit of {unit}{meant}; write it like {_EXAMPLES[unit]!r}"
 
 
+def parse_duration(text: str) -> float:
+    """Read a time to wait, such as `60s`, `2m` or plain seconds, `90`. [s]
+
+    Raises:
+        UnitError: not a time, or no more than zero.
+
+    >>> parse_duration("60s"), parse_duration("2m"), parse_duration("90"), parse_duration("1.5 min")
+    (60.0, 120.0, 90.0, 90.0)
+    """
+    plain = text.strip()
+    if re.fullmatch(rf"(?:{_NUMBER})", plain[:_LONGEST]):
+        plain += "s"
+    elif re.fullmatch(rf"(?:{_NUMBER})\s*m", plain[:_LONGEST]):
+        plain += "in"
+    try:
+        seconds = parse_quantity(plain, "s")
+    except UnitError as error:
+        raise UnitError(f"{text!r} is no time; write it like 60s, 2m or 90 (seconds)") from error
+    if seconds <= 0:
+        raise UnitError(f"{text!r} is no time to spend; write it like 60s, 2m or 90 (seconds)")
+    return seconds
+
+
 def parse_tokens(text: str) -> int:
     """Read a token count: plain, or with `k` for 1024 and `m` for 1024^2.
 

@@ -1,16 +1,29 @@
-"""Standard attention, online softmax and PyTorch's own, on the CPU, held against each other and against fp64."""
+"""Attention measured on a device; standard, online softmax and PyTorch's own held against each other and against fp64."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.attention import CheckResult, CheckRow
 from roofcast.calculators.errors import UnansweredError
+from roofcast.calculators.profiled import AttentionPoint
+from roofcast.profiler.attention_call import HeadShape, Timed, decode_call, prefill_call, split_call
+from roofcast.profiler.errors import ProfileUsageError, UnavailableError
+from roofcast.profiler.sdpa_choice import BACKENDS
+from roofcast.profiler.sweep import Task, sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
+
+    from roofcast.profiler.runtime import Runtime
+    from roofcast.profiler.sweep import Swept, Watch
+    from roofcast.profiler.timing import Budget
 
 TOKENS: Final = 2048
 HEADS: Final = 4
@@ -18,6 +31,101 @@ HEAD_DIM: Final = 64
 BLOCK: Final = 128  # keys at once
 MOST_ERROR: Final = 2e-6  # off fp64, of results near 1: some ten roundings of fp32
 MOST_DIFFERENCE: Final = 1e-5
+PREFILL: Final = "prefill"
+DECODE: Final = "decode"
+SPLIT: Final = "split_kv"  # the profiler's own kernels
+FORMATS: Final = ("bf16", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """What of attention is measured.
+
+    Args:
+        heads: of every point.
+        lengths: of prompts, one at a time. [token]
+        batches, contexts: of decode, each with each. [sequence], [token]
+    """
+
+    heads: HeadShape
+    lengths: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        heads = self.heads
+        if min(heads.query, heads.kv, heads.dim) < 1 or heads.query % heads.kv:
+            raise ProfileUsageError(
+                f"{heads.query} query heads over {heads.kv} KV heads of {heads.dim}: the first must be a multiple of the second"
+            )
+        if heads.format not in FORMATS:
+            raise ProfileUsageError(f"attention in {heads.format}: PyTorch's backends take {', '.join(FORMATS)}")
+        if min((*self.lengths, *self.batches, *self.contexts), default=1) < 1:
+            raise ProfileUsageError("attention of no token: lengths, batches and contexts are 1 and more")
+
+
+def profile_attention(
+    runtime: Runtime, plan: AttentionPlan, budget: Budget, watch: Watch | None = None
+) -> Swept[AttentionPoint]:
+    """Measures every backend at every length, batch and context; one that cannot run is a point that says why.
+
+    Raises:
+        WrongOutputError: a result is wrong.
+    """
+    from roofcast.profiler.kernel_choice import choose_kernels  # noqa: PLC0415 - needs torch
+
+    heads, kernels = plan.heads, choose_kernels(runtime)
+    prompts = [
+        _task(runtime, heads, (PREFILL, name, 1, length), partial(prefill_call, runtime, heads, length, name))
+        for length in plan.lengths
+        for name in BACKENDS
+    ]
+    tokens = [
+        _task(
+            runtime, heads, (DECODE, name, batch, context), partial(decode_call, runtime, heads, batch, context, name)
+        )
+        if name != SPLIT
+        else _task(
+            runtime, heads, (DECODE, name, batch, context), partial(split_call, runtime, heads, batch, context, kernels)
+        )
+        for batch in plan.batches
+        for context in plan.contexts
+        for name in (*BACKENDS, SPLIT)
+    ]
+    return sweep([*prompts, *tokens], budget, watch)
+
+
+def _task(
+    runtime: Runtime, heads: HeadShape, at: tuple[str, str, int, int], measure: Callable[[], Timed]
+) -> Task[AttentionPoint]:
+    phase, backend, batch, length = at
+
+    def point(timed: Timed | None, problem: str | None = None) -> AttentionPoint:
+        return AttentionPoint(
+            phase=phase,
+            backend=backend,
+            format=heads.format,
+            batch=batch,
+            query_heads=heads.query,
+            kv_heads=heads.kv,
+            head_dim=heads.dim,
+            length=length,
+            sample=timed.sample if timed else None,
+            extra_bytes=timed.extra_bytes if timed else None,
+            problem=problem,
+            note=timed.note if timed else "",
+        )
+
+    def run() -> AttentionPoint:
+        try:
+            with runtime.torch.inference_mode():
+                return point(measure())
+        except UnavailableError as error:
+            return point(None, str(error).removeprefix(f"{backend}: "))
+        finally:
+            runtime.release()
+
+    return Task(f"{backend} {phase} of {batch:,} at {length:,}", run)
 
 
 def torch_or_refusal() -> Any:  # noqa: ANN401 - a module

@@ -180,7 +180,7 @@ MOST_ROWS: Final = 64  # more are a library's
 
 def block_rows(m: int) -> int:
     """Rows of x that one program multiplies: the power of two from 16 that holds them."""
-    return max(LEAST_ROWS, triton.next_power_of_2(m))
+    return max(LEAST_ROWS, 1 << (m - 1).bit_length())
 
 
 def stream(

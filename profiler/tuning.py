@@ -66,7 +66,7 @@ class Tuner:
     def _timed(self, way: C, run: Callable[[C, tuple[Tensor, ...]], None], copies: list[tuple[Tensor, ...]]) -> float:
         """Time of one call; infinite of a way that the device has not the registers or the memory for. [s]"""
         try:
-            calls = [lambda copy=copy: run(way, copy) for copy in copies]  # type: ignore[misc] # bound at once
+            calls = [lambda copy=copy: run(way, copy) for copy in copies]
             return time_calls(self._runtime, calls, graph=True, span=SPAN).seconds
         except Exception as error:
             if not _too_large(error):

@@ -14,6 +14,7 @@ from roofcast.reports.text import render_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from roofcast.calculators.profile_rows import ProfileResult
     from roofcast.calculators.roofline_table import RooflineResult
     from roofcast.calculators.validate import ValidateResult
     from roofcast.reports.document import Document
@@ -38,8 +39,10 @@ ENDINGS: Final[dict[str, str]] = {
 CHARTS: Final[dict[str, str]] = {".png": "png", ".svg": "svg"}
 
 
-def render_chart(result: RooflineResult | ValidateResult, ending: str) -> bytes:
-    """The roofline, or measured points beside what is expected, as an image file with that ending, one of `CHARTS`.
+def render_chart(result: RooflineResult | ValidateResult | ProfileResult, ending: str) -> bytes:
+    """The roofline, with measured steps or without, or measured points beside what is expected, as an image file.
+
+    The ending is one of `CHARTS`.
 
     Matplotlib loads here and no earlier.
 
@@ -52,8 +55,13 @@ def render_chart(result: RooflineResult | ValidateResult, ending: str) -> bytes:
             from roofcast.reports import plot  # noqa: PLC0415 - half a second that only charts take
         except (OSError, ValueError) as error:
             raise UsageError(f"the chart cannot be drawn, matplotlib does not start here: {error}") from error
+        from roofcast.calculators.profile_rows import ProfileResult  # noqa: PLC0415 - likewise
         from roofcast.calculators.validate import ValidateResult  # noqa: PLC0415 - likewise
 
+        if isinstance(result, ProfileResult):
+            from roofcast.reports import plot_profile  # noqa: PLC0415 - likewise
+
+            return plot_profile.render_profile(result, CHARTS[ending])
         if isinstance(result, ValidateResult):
             from roofcast.reports import plot_points  # noqa: PLC0415 - likewise
 

@@ -12,6 +12,7 @@ from roofcast.calculators.fit import FitResult
 from roofcast.calculators.gpus import GpusResult
 from roofcast.calculators.kv import KvResult
 from roofcast.calculators.levers import LeversResult
+from roofcast.calculators.profile_rows import ProfileResult
 from roofcast.calculators.roofline_table import RooflineResult
 from roofcast.calculators.speculate import SpeculateResult
 from roofcast.calculators.validate import ValidateResult
@@ -30,6 +31,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "speculate": SpeculateResult,
     "attention": AttentionResult,
     "validate": ValidateResult,
+    "profile": ProfileResult,
 }
 
 

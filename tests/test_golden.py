@@ -10,6 +10,7 @@ from tests.running import roofcast
 
 GOLDEN = Path(__file__).parent / "golden"
 FIVE = ("llama-3.1-8b", "llama-2-7b", "qwen2.5-7b", "mistral-7b-v0.3", "deepseek-v3")
+SAVED = "tests/fixtures/profiles/made-up.json"  # of fixed, made-up times
 # file -> the command whose output it holds; its ending names the format
 CASES: dict[str, tuple[str, ...]] = {
     "kv-five-bf16-128k.txt": ("kv", *FIVE, "--context", "128k", "--weights", "bf16"),
@@ -137,6 +138,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "attention-deepseek-v3-h100.json": ("attention", "deepseek-v3", "--gpu", "h100-sxm", "--context", "4k"),
     "validate-published.txt": ("validate", "--worst", "10"),
     "validate-published-bounds.md": ("validate", "--efficiency", "bound", "--by", "quantity,class", "--worst", "3"),
+    "profile-compare.txt": ("profile", "compare", "--from", SAVED, "--efficiency", "bound"),
+    "profile-compare.md": ("profile", "compare", "--from", SAVED, "--efficiency", "bound", "--phase", "decode"),
+    "profile-compare.csv": ("profile", "compare", "--from", SAVED, "--efficiency", "bound", "--phase", "decode"),
     "explain-cache_bytes.txt": ("kv", "--explain", "cache_bytes"),
 }
 FORMATS = {".txt": "text", ".json": "json", ".csv": "csv", ".md": "markdown"}

@@ -62,6 +62,7 @@ COMMANDS = [
     pytest.param(("fit", "qwen3.6-27b", "--gpu", "h100-sxm", "--weights", "fp8"), id="fit-hybrid"),
     pytest.param(("fit", "mistral-7b-v0.1", "--gpu", "a100-80gb", "--require", "sequences>=1@4k"), id="fit-windows"),
     pytest.param(("fit", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--context", "1"), id="fit-shared"),
+    pytest.param(("profile", "compare", "--from", "tests/fixtures/profiles/made-up.json"), id="profile-saved"),
 ]
 # keys that other programs rely on
 KV = {
@@ -105,6 +106,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     validator = Draft202012Validator(json_schema(command))
     arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
     arguments["validate"] = ("tests/fixtures/benchmarks/own.csv", "--offline")
+    arguments["profile"] = ("compare", "--from", "tests/fixtures/profiles/made-up.json", "--offline")
     arguments |= dict.fromkeys(
         ("fit", "estimate", "roofline", "levers", "attention", "speculate"), ("gpt2", "--gpu", "h100-sxm")
     )

@@ -22,6 +22,8 @@ COMMANDS = [
     pytest.param("--help", {"roofcast.hwdb.accelerator", "yaml"}, id="help"),
     pytest.param("kv llama-3.1-8b", {"roofcast.hwdb.accelerator", "yaml"}, id="kv"),
     pytest.param("fit llama-3.1-8b --gpu h100-sxm --engine none", set(), id="fit"),
+    pytest.param("profile --help", {"roofcast.hwdb.accelerator", "roofcast.profiler.runtime", "yaml"}, id="profile"),
+    pytest.param("profile decode --help", {"roofcast.hwdb.accelerator", "yaml"}, id="profile-decode"),
 ]
 
 

@@ -1,0 +1,383 @@
+"""A measured step beside its work, its bound and its expected time: term by term, by family, and as a whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.roofline import COMPUTE, MEMORY, timed
+from roofcast.modelspec.op import ELEMENTWISE
+from roofcast.modelspec.ops import step_ops
+from roofcast.modelspec.step import DECODE, decode_step, prefill_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from roofcast.calculators.expected.expectation import Expectation
+    from roofcast.calculators.profiled import DeviceProfile, Part, StepProfile
+    from roofcast.calculators.roofline import Roofs
+    from roofcast.modelspec.op import Op
+    from roofcast.modelspec.ops import Formats
+    from roofcast.modelspec.program import Program
+    from roofcast.modelspec.step import Step
+
+WHOLE: Final = "step"
+BETWEEN: Final = "between kernels"  # what a whole step takes beside its parts, each measured alone
+#: term of `estimate`, or part that is measured -> row that both are in, where that has another name
+ROWS: Final[Mapping[str, str]] = {"moe.gate_up": "moe.experts", "moe.down": "moe.experts"}
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Least times under one pair of roofs, summed over operations.
+
+    Args:
+        arithmetic: of all FLOP at the peak of their format. [s]
+        memory: of all bytes at the bandwidth. [s]
+        bound: sum over operations of the larger of both. [s]
+    """
+
+    arithmetic: float
+    memory: float
+    bound: float
+
+    @property
+    def bound_by(self) -> str:
+        """The roof under which the work takes longer: compute or memory."""
+        return COMPUTE if self.arithmetic > self.memory else MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A term, a family or a whole step: its work and its times; None of what is not known.
+
+    Args:
+        name, family: of it; a family has its own name, a whole step neither family.
+        calls: kernels that were measured; 0 where none was.
+        flops: [FLOP]
+        bytes: weights and state. [B]
+        activation_bytes: inputs and outputs. [B]
+        seconds: measured; may be below 0 of what is between kernels, where parts alone take longer than in the step. [s]
+        bound, expected: as `estimate` has them, of a whole step with the time of the host. [s]
+        datasheet, measured: least times under the roofs of the data sheet, and as measured.
+    """
+
+    name: str
+    family: str
+    calls: int
+    flops: float
+    bytes: float
+    activation_bytes: float
+    seconds: float | None
+    bound: float | None
+    expected: float | None
+    datasheet: Least | None
+    measured: Least | None
+
+    @property
+    def moved(self) -> float:
+        """Bytes that count: weights and state, of element-wise work its inputs and outputs too. [B]"""
+        return _moved(self.family, self.bytes, self.activation_bytes)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP a byte that counts: F / D. [FLOP/B]"""
+        return self.flops / self.moved if self.moved else None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Achieved: bytes that count / measured time. [B/s]"""
+        return self._rate(self.moved)
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """Achieved: F / measured time. [FLOP/s]"""
+        return self._rate(self.flops)
+
+    @property
+    def datasheet_share(self) -> float | None:
+        """Of the data sheet's roof: least time under it / measured time. [-]"""
+        return self._share(self.datasheet, _bound)
+
+    @property
+    def measured_share(self) -> float | None:
+        """Of the measured roof: least time under it / measured time. [-]"""
+        return self._share(self.measured, _bound)
+
+    @property
+    def compute_share(self) -> float | None:
+        """How near the measured peak is: sum of F / peak over the measured time, that of the data sheet where none is. [-]"""
+        return self._share(self.measured or self.datasheet, _arithmetic)
+
+    @property
+    def memory_share(self) -> float | None:
+        """How near the measured bandwidth is: D / bandwidth over the measured time, that of the data sheet where none is. [-]"""
+        return self._share(self.measured or self.datasheet, _memory)
+
+    @property
+    def bound_by(self) -> str | None:
+        """Which roof is near by measurement: `compute` or `memory`, the one whose share is the larger.
+
+        >>> Compared("head", "gemm", 1, 8e9, 1e9, 0.0, 1e-3, None, None, None, Least(1e-5, 2e-4, 2e-4)).bound_by
+        'memory'
+        """
+        compute, memory = self.compute_share, self.memory_share
+        if compute is None or memory is None or not (compute or memory):
+            return None
+        return COMPUTE if compute > memory else MEMORY
+
+    def _rate(self, amount: float) -> float | None:
+        return amount / self.seconds if self.seconds is not None and self.seconds > 0 else None
+
+    def _share(self, least: Least | None, of: Callable[[Least], float]) -> float | None:
+        if least is None or self.seconds is None or self.seconds <= 0:
+            return None
+        return of(least) / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StepComparison:
+    """One measured step, taken apart.
+
+    Args:
+        step: as it was measured.
+        rows: a term each, in the order in which they run, and last what is between kernels where the step was measured.
+        families: the same by family of operation, largest measured time first.
+        whole: the step.
+    """
+
+    step: StepProfile
+    rows: tuple[Compared, ...]
+    families: tuple[Compared, ...]
+    whole: Compared
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """What measured parts are held against; None of what is not known."""
+
+    phase: str
+    roofs: Roofs | None
+    expectation: Expectation | None
+    device: DeviceProfile | None
+
+
+def asked_step(measured: StepProfile) -> Step:
+    """The step that was measured, as work is counted of it.
+
+    Raises:
+        MalformedModelError: no sequence, or no token.
+    """
+    make = decode_step if measured.phase == DECODE else prefill_step
+    return make(measured.batch, measured.context)
+
+
+def measured_ops(program: Program, formats: Formats, measured: StepProfile) -> list[Op]:
+    """The operations of a measured step, as `estimate` counts them."""
+    return step_ops(program, asked_step(measured), formats)
+
+
+def compare_step(
+    measured: StepProfile,
+    ops: Sequence[Op],
+    roofs: Roofs | None = None,
+    expectation: Expectation | None = None,
+    device: DeviceProfile | None = None,
+) -> StepComparison:
+    """Joins the parts of a measured step with its operations, by name.
+
+    Args:
+        measured: the step; where it could not run, work and bounds stand alone.
+        ops: its operations, of `measured_ops`.
+        roofs: of the data sheet; None where the device is not in the database.
+        expectation: constants of expected times; counts only beside roofs.
+        device: whose measured roofs count beside these.
+    """
+    sides = _Sides(measured.phase, roofs, expectation if roofs is not None else None, device)
+    work: defaultdict[str, list[Op]] = defaultdict(list)
+    parts: defaultdict[str, list[Part]] = defaultdict(list)
+    for op in ops:
+        work[_row(op.name)].append(op)
+    for part in measured.parts:
+        parts[_row(part.name)].append(part)
+    rows = tuple(_compared(name, work[name], parts[name], sides) for name in dict.fromkeys((*work, *parts)))
+    whole = _whole(measured, ops, rows, sides)
+    between = _between(whole, rows)
+    return StepComparison(measured, (*rows, *between), _families(rows), whole)
+
+
+def _row(name: str) -> str:
+    return ROWS.get(name, name)
+
+
+def _compared(name: str, ops: Sequence[Op], parts: Sequence[Part], sides: _Sides) -> Compared:
+    """One row of the operations and the measured parts of a name."""
+    family = ops[0].family if ops else parts[0].family
+    bound, expected = _estimated(ops, sides)
+    return Compared(
+        name=name,
+        family=family,
+        calls=sum(part.calls for part in parts),
+        flops=sum(op.flops for op in ops),
+        bytes=sum(op.bytes for op in ops),
+        activation_bytes=sum(op.activation_bytes for op in ops),
+        seconds=sum(part.sample.seconds for part in parts) if parts else None,
+        bound=bound,
+        expected=expected,
+        datasheet=datasheet_least(ops, sides.roofs),
+        measured=measured_least(ops, sides.device, sides.roofs),
+    )
+
+
+def _estimated(ops: Iterable[Op], sides: _Sides) -> tuple[float | None, float | None]:
+    """Bound and expected time of operations. [s]"""
+    if sides.roofs is None:
+        return None, None
+    terms = [timed(op, sides.roofs, sides.expectation, sides.phase) for op in ops]
+    expected = sum(term.expected for term in terms) if sides.expectation is not None else None
+    return sum(term.bound for term in terms), expected
+
+
+def datasheet_least(ops: Sequence[Op], roofs: Roofs | None, *, inside: bool = True) -> Least | None:
+    """Least times of operations under the roofs of a data sheet; None where there are none.
+
+    Args:
+        ops: the operations.
+        roofs: of the device.
+        inside: whether inputs and outputs of element-wise work count: of it alone, not of a whole step.
+    """
+    if roofs is None:
+        return None
+    return _least(ops, [roofs.peaks.get(op.format) for op in ops], roofs.bandwidth, inside=inside)
+
+
+def measured_least(
+    ops: Sequence[Op], device: DeviceProfile | None, roofs: Roofs | None = None, *, inside: bool = True
+) -> Least | None:
+    """Least times of operations under measured roofs; None where one of them was not measured.
+
+    A format that was not multiplied has no measured peak. None is needed of work without FLOP, and the few FLOP of
+    element-wise work count at the best peak that there is.
+
+    Args:
+        ops: the operations.
+        device: whose roofs were measured.
+        roofs: of the data sheet, which know in what format a device computes another that it lacks.
+        inside: as of `datasheet_least`.
+    """
+    if device is None or device.bandwidth is None:
+        return None
+    instead = roofs.instead if roofs is not None else {}
+    best = max(device.peaks.values(), default=inf)
+    peaks = [
+        device.peaks.get(op.format)
+        or device.peaks.get(instead.get(op.format, op.format))
+        or (best if op.family == ELEMENTWISE or not op.flops else None)
+        for op in ops
+    ]
+    return _least(ops, peaks, device.bandwidth, inside=inside)
+
+
+def _least(ops: Sequence[Op], peaks: Sequence[float | None], bandwidth: float, *, inside: bool) -> Least | None:
+    """Sum of F / peak, of D / bandwidth, and of the larger of both: [s]."""
+    known = [peak for peak in peaks if peak is not None]
+    if not ops or len(known) < len(ops):
+        return None
+    arithmetic = [op.flops / peak for op, peak in zip(ops, known, strict=True)]
+    memory = [(_moved(op.family, op.bytes, op.activation_bytes) if inside else op.bytes) / bandwidth for op in ops]
+    return Least(sum(arithmetic), sum(memory), sum(map(max, arithmetic, memory)))
+
+
+def _moved(family: str, size: float, activations: float) -> float:
+    """Weights and state; of element-wise work, which has nothing else, inputs and outputs too. [B]"""
+    return size + activations if family == ELEMENTWISE else size
+
+
+def _whole(measured: StepProfile, ops: Sequence[Op], rows: Sequence[Compared], sides: _Sides) -> Compared:
+    """The step: its terms' sums, and in the expected time the host's."""
+    seconds = None if measured.sample is None else measured.sample.seconds
+    bound, kernels = _estimated(ops, sides)
+    return Compared(
+        name=WHOLE,
+        family="",
+        calls=sum(row.calls for row in rows),
+        flops=sum(op.flops for op in ops),
+        bytes=sum(op.bytes for op in ops),
+        activation_bytes=sum(op.activation_bytes for op in ops),
+        seconds=seconds,
+        bound=bound,
+        expected=None if kernels is None else kernels + _host(measured, ops, kernels, sides),
+        datasheet=datasheet_least(ops, sides.roofs, inside=False),
+        measured=measured_least(ops, sides.device, sides.roofs, inside=False),
+    )
+
+
+def _host(measured: StepProfile, ops: Sequence[Op], kernels: float, sides: _Sides) -> float:
+    """Expected time of the host that kernels do not hide. [s]"""
+    if sides.expectation is None:
+        return 0.0
+    return sides.expectation.host(measured.phase, 1, measured.batch, sum(op.calls for op in ops), kernels)
+
+
+def _between(whole: Compared, rows: Sequence[Compared]) -> tuple[Compared, ...]:
+    """What the step takes beside its parts, where these were measured; expected is the host's time. [s]"""
+    known = [row.seconds for row in rows if row.seconds is not None]
+    if whole.seconds is None or not known:
+        return ()
+    kernels = [row.expected for row in rows if row.expected is not None]
+    host = whole.expected - sum(kernels) if whole.expected is not None else None
+    return (Compared(BETWEEN, "", 0, 0.0, 0.0, 0.0, whole.seconds - sum(known), None, host, None, None),)
+
+
+def _families(rows: Sequence[Compared]) -> tuple[Compared, ...]:
+    """Rows of a family summed, the largest measured time first, then the largest bound."""
+    groups: defaultdict[str, list[Compared]] = defaultdict(list)
+    for row in rows:
+        groups[row.family].append(row)
+    made = [_summed(family, some) for family, some in groups.items()]
+    return tuple(sorted(made, key=lambda one: (-(one.seconds or 0.0), -(one.bound or 0.0))))
+
+
+def _summed(family: str, rows: Sequence[Compared]) -> Compared:
+    return Compared(
+        name=family,
+        family=family,
+        calls=sum(row.calls for row in rows),
+        flops=sum(row.flops for row in rows),
+        bytes=sum(row.bytes for row in rows),
+        activation_bytes=sum(row.activation_bytes for row in rows),
+        seconds=_total(row.seconds for row in rows),
+        bound=_total(row.bound for row in rows),
+        expected=_total(row.expected for row in rows),
+        datasheet=_joined(row.datasheet for row in rows),
+        measured=_joined(row.measured for row in rows),
+    )
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """The sum; None where one is not known, for the rest would pass for the whole."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return sum(known) if len(known) == len(every) else None
+
+
+def _joined(values: Iterable[Least | None]) -> Least | None:
+    every = list(values)
+    known = [value for value in every if value is not None]
+    if not known or len(known) < len(every):
+        return None
+    return Least(sum(map(_arithmetic, known)), sum(map(_memory, known)), sum(map(_bound, known)))
+
+
+def _arithmetic(least: Least) -> float:
+    return least.arithmetic
+
+
+def _memory(least: Least) -> float:
+    return least.memory
+
+
+def _bound(least: Least) -> float:
+    return least.bound

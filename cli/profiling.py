@@ -1,0 +1,153 @@
+"""What the commands of `profile` share: a device, a budget, a bar, and what becomes of a measurement cut short."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from roofcast.cli.errors import INTERRUPTED, UNDETERMINED, complain
+from roofcast.cli.session import Output, chart_ending, check_output, present, present_chart
+from roofcast.hwdb.units import UnitError, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from roofcast.calculators.answer import Remarks
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.profiler.runtime import Runtime
+    from roofcast.profiler.sweep import Watch
+    from roofcast.profiler.timing import Budget
+    from roofcast.reports.document import Document
+
+MOST_LEFT: Final = 6  # labels of what was not measured, in a warning
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """An open device and the time that measuring on it may take."""
+
+    runtime: Runtime
+    budget: Budget
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """The device in the database; None where it is not there."""
+        from roofcast.hwdb.lookup import find_accelerator
+
+        name = self.runtime.machine.accelerator
+        return None if name is None else find_accelerator(name).accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the answer goes, checked before anything is measured."""
+
+    output: Output
+    chart: str | None
+
+    def present(self, document: Document) -> None:
+        """Prints it, and draws its chart where one is asked."""
+        if self.chart is None:
+            present(document, self.output)
+        else:
+            present_chart(document, self.output, self.chart)
+
+
+def written(format_name: str | None, out: str | None, *, strict: bool = False, charts: bool = False) -> Written:
+    """Where the answer is to go.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
+    ending = chart_ending(out, format_name) if charts else None
+    output = Output(format_name, out, strict)
+    check_output(output, chart=ending is not None)
+    return Written(output, ending)
+
+
+def seconds_of(budget: str | None) -> float | None:
+    """What `--budget` says; None is no limit. [s]
+
+    Raises:
+        UnitError: naming the option.
+
+    >>> seconds_of("2m"), seconds_of("90"), seconds_of(None)
+    (120.0, 90.0, None)
+    """
+    try:
+        return None if budget is None else parse_duration(budget)
+    except UnitError as error:
+        raise UnitError(f"--budget {budget}: {error}") from error
+
+
+def bench(device: str | None, seconds: float | None) -> Bench:
+    """Opens the device; the budget begins.
+
+    Raises:
+        UnavailableError, ProfileUsageError: what is wrong with it.
+    """
+    from roofcast.profiler.runtime import open_runtime
+    from roofcast.profiler.timing import Budget
+
+    runtime = open_runtime(device)
+    return Bench(runtime, Budget(seconds))
+
+
+@contextmanager
+def watching() -> Iterator[Watch | None]:
+    """A bar on stderr with what is being measured; None where stderr is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def watch(label: str, number: int, total: int) -> None:
+            bar.update(task, description=label, completed=number, total=total)
+
+        yield watch
+
+
+def machine_remarks(opened: Bench) -> Remarks:
+    """What may disturb the measurement, and what follows of a device that is not in the database."""
+    from roofcast.calculators.answer import remarks
+
+    machine = opened.runtime.machine
+    unknown = f"{machine.name} is not in the database: measured roofs stand alone (README.md tells how to add it)"
+    return remarks(warnings=machine.remarks, notes=[unknown if machine.accelerator is None else None])
+
+
+def left_line(left: Sequence[str], why: str) -> str | None:
+    """What was not measured, in one line; None where all was.
+
+    >>> left_line(["decode of 64 at 8,192"], "interrupted")
+    'interrupted: not measured: decode of 64 at 8,192'
+    """
+    if not left:
+        return None
+    more = f", and {len(left) - MOST_LEFT} more" if len(left) > MOST_LEFT else ""
+    return f"{why}{': ' if why else ''}not measured: {', '.join(left[:MOST_LEFT])}{more}"
+
+
+def leave(why: str, *, nothing: str | None = None) -> None:
+    """Leaves with the code of a measurement that ended so: 130 interrupted, 3 where nothing could be measured.
+
+    Args:
+        why: as of `sweep`; empty where all ran.
+        nothing: what to say where nothing could be measured; None where something was.
+    """
+    from roofcast.profiler.sweep import INTERRUPTED as STOPPED
+
+    if why == STOPPED:
+        raise typer.Exit(INTERRUPTED)
+    if nothing is not None:
+        complain(nothing)
+        raise typer.Exit(UNDETERMINED)

@@ -1,0 +1,159 @@
+"""`profile` as a document: what was measured, and how far it is from the roofs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.hwdb.units import show_percent, show_si
+from roofcast.reports.data import as_data
+from roofcast.reports.document import Document, plain
+from roofcast.reports.numbers import GIB
+from roofcast.reports.profile_machine import attention_tables, calibration_tables, device_tables
+from roofcast.reports.profile_steps import step_tables, verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from roofcast.calculators.profile_rows import MachineRow, ProfileResult, RoofsRow
+    from roofcast.reports.document import Table
+
+TIMES_NOTE: Final = (
+    "ms is the median of repeats, with the 10th and 90th percentile where there is room; data are random, buffers rotate over "
+    "more than the last cache"
+)
+ROOFS_NOTE: Final = (
+    "a share of a roof is the least time under it over the measured time: each operation takes the longer of arithmetic at the "
+    "format's peak and of weights and cache at the bandwidth (element-wise work: of its inputs and outputs); measured roofs are the best read and the best product of this machine"
+)
+PARTS_NOTE: Final = (
+    "families and terms are timed alone, all layers after one another; between kernels is what the whole step takes beside them, "
+    "below 0 where kernels of the step overlap"
+)
+NEAR_NOTE: Final = "near: the roof of which the larger share is reached by measurement"
+ATTENTION_NOTE: Final = (
+    "TFLOP/s count the lower half of a prompt's scores; GB/s are of keys and values; extra is the peak of memory beside inputs "
+    "and outputs"
+)
+DEVICE_NOTE: Final = "the measured memory roof is the best rate of reading; a copy reads and writes, both are counted"
+CALIBRATION_NOTE: Final = (
+    "errors are of measurements kept out of the fit, |expected / measured - 1|; --format json has the constants"
+)
+
+
+def profile_document(
+    result: ProfileResult, inputs: Mapping[str, Any], said: Remarks, *, terms: bool = False
+) -> Document:
+    """The page of `profile`; `terms`: whether text shows every term of every step."""
+    return Document(
+        command="profile",
+        inputs=inputs,
+        result=result,
+        records=list(RECORDS.get(result.what, _points)(result)),
+        lines=tuple(map(plain, _lines(result))),
+        tables=tuple(_tables(result, terms=terms)),
+        remarks=said + _notes(result),
+    )
+
+
+def _lines(result: ProfileResult) -> Iterator[str]:
+    machine = result.machine
+    known = f" ({machine.accelerator})" if machine.accelerator else ""
+    model = f"{result.model} in {result.weights}, random weights, on " if result.model else ""
+    yield f"{model}{machine.name}{known}"
+    yield _software(machine)
+    if result.device is not None:
+        yield from _roofs(result.device)
+    if result.calibration is not None:
+        file = result.calibration.file
+        yield f"constants written to {file}" if file else "constants are not written"
+    yield from verdicts(result.points)
+
+
+def _software(machine: MachineRow) -> str:
+    """Memory, and what drives the device."""
+    driver = f", driver {machine.driver}" if machine.driver else ""
+    clock = f"; {machine.clock}" if machine.clock else ""
+    units = f"{machine.sms} threads" if machine.kind == "cpu" else f"{machine.sms} SMs" if machine.sms else ""
+    memory = f"{machine.memory_bytes / GIB:.1f} GiB of memory, {machine.free_bytes / GIB:.1f} GiB free"
+    parts = (memory, units, f"torch {machine.torch}{driver}, kernels of {machine.kernels}")
+    return "; ".join(filter(None, parts)) + clock
+
+
+def _roofs(device: RoofsRow) -> Iterator[str]:
+    """The measured roofs in one line."""
+    facts = []
+    if device.bandwidth_bytes_per_second is not None:
+        of = _of_datasheet(device.of_datasheet)
+        facts.append(f"read {show_si(device.bandwidth_bytes_per_second, 'B/s', 3)}{of}")
+    facts += [
+        f"{roof.format} {show_si(roof.peak_flops_per_second, 'FLOP/s', 3)}{_of_datasheet(roof.of_datasheet)}"
+        for roof in device.roofs
+    ]
+    if facts:
+        yield f"measured roofs: {', '.join(facts)}"
+
+
+def _of_datasheet(share: float | None) -> str:
+    return "" if share is None else f" ({show_percent(share)} of the data sheet's)"
+
+
+def _tables(result: ProfileResult, *, terms: bool) -> Iterator[Table]:
+    if result.what == "device" and result.device is not None:
+        yield from device_tables(result.device)
+    yield from step_tables(result, terms=terms)
+    yield from attention_tables(result.attention)
+    if result.calibration is not None:
+        yield from calibration_tables(result.calibration)
+
+
+def _points(result: ProfileResult) -> Iterator[dict[str, Any]]:
+    """Rows of CSV: every step without what is in it, then its terms."""
+    inner = {"families", "terms", "parts", "step"}
+    for point in result.points:
+        whole = {} if point.step is None else as_data(point.step)
+        own = {key: value for key, value in as_data(point).items() if key not in inner}
+        yield {"model": result.model, "weights": result.weights, **own, **whole}
+        for term in point.terms:
+            named = {"phase": point.phase, "batch": point.batch, "context": point.context}
+            yield {"model": result.model, "weights": result.weights, **named, **as_data(term)}
+
+
+def _device(result: ProfileResult) -> Iterator[dict[str, Any]]:
+    """Rows of CSV, each with the name of its table."""
+    if result.device is None:
+        return
+    for name in ("roofs", "bandwidths", "products", "launches"):
+        yield from ({"table": name, **as_data(row)} for row in getattr(result.device, name))
+
+
+def _attention(result: ProfileResult) -> Iterator[dict[str, Any]]:
+    yield from map(as_data, result.attention)
+
+
+def _calibration(result: ProfileResult) -> Iterator[dict[str, Any]]:
+    if result.calibration is not None:
+        yield from map(as_data, result.calibration.fitted)
+
+
+RECORDS: Final[dict[str, Callable[[ProfileResult], Iterator[dict[str, Any]]]]] = {
+    "device": _device,
+    "attention": _attention,
+    "calibrate": _calibration,
+}
+
+
+def _notes(result: ProfileResult) -> Remarks:
+    """How the numbers are meant."""
+    steps, device = bool(result.points), result.what == "device"
+    return remarks(
+        notes=[
+            TIMES_NOTE if steps or result.attention or device else None,
+            DEVICE_NOTE if device else None,
+            ROOFS_NOTE if steps else None,
+            NEAR_NOTE if steps and result.device is not None else None,
+            PARTS_NOTE if any(point.parts for point in result.points) else None,
+            ATTENTION_NOTE if result.attention else None,
+            CALIBRATION_NOTE if result.calibration is not None else None,
+        ]
+    )
