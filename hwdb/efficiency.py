@@ -18,7 +18,7 @@ SHARES = frozenset(("ec", "em", "alone_ec", "alone_em"))
 LEAST_SHARE: Final = 1e-6
 # factors and exponents that take the place of a 1 or of nothing: beyond 10 a formula says nothing, or overflows
 FACTORS: Final = frozenset(
-    ("parts", "batch", "sustained", "gemm", "moe", "attn_decode", "attn_prefill", "wave", "droop", "unfilled", "alone_unfilled")
+    ("parts", "batch", "single", "sustained", "gemm", "moe", "attn_decode", "attn_prefill", "wave", "droop", "unfilled", "alone_unfilled")
 )  # fmt: skip
 MOST_FACTOR: Final = 10.0
 MOST: Final = 1e6  # of every other constant: seconds, counts, and ratios

@@ -53,14 +53,22 @@ PACKS: Final = 0.0  # flash attention has a block for each query head
 TILE: Final = 128.0  # keys of its tiles; an assumption
 DECODE_EC: Final = 0.5  # share of the peak in decode attention, which no row tells, since it waits for memory
 _START: Final[Mapping[str, float]] = {
-    "t0": 4e-6, "ec": 0.8, "em": 0.8, "walk": 5e-10, "fill": 150.0, "droop": 0.2, "wave": 0.3, "passes": 5.0, "row": 1e-9,
+    "t0": 4e-6, "ec": 0.8, "em": 0.8, "walk": 5e-10, "fill": 150.0, "droop": 0.2, "wave": 0.3, "passes": 5.0, "row": 1e-9, "single": 0.5,
     "block": 3e-6, "ramp": 2e-5, "split": 3e-6, "unfilled": 0.3, "chain": 8e-9, "tile": 64.0, "carry": 1.0, "sort": 1.0,
 }  # fmt: skip
-_MOST: Final[Mapping[str, float]] = {"ec": 1.0, "em": 1.0, "wave": 1.0, "unfilled": 1.0, "droop": 1.0, "tile": 128.0}
+_MOST: Final[Mapping[str, float]] = {
+    "ec": 1.0,
+    "em": 1.0,
+    "wave": 1.0,
+    "unfilled": 1.0,
+    "droop": 1.0,
+    "single": 1.0,
+    "tile": 128.0,
+}
 _FREE: Final = ("t0", "ec", "em")
 #: family -> how its kernels are fitted; routed experts count beside element-wise work, whose constants come first
 KINDS: Final[Mapping[str, Kind]] = {
-    GEMM: Kind(gemm_seconds, GemmConstants, _FREE, ("walk", "fill", "droop", "wave"), {}, _START, _MOST),
+    GEMM: Kind(gemm_seconds, GemmConstants, _FREE, ("single", "walk", "fill", "droop", "wave"), {}, _START, _MOST),
     ATTN_DECODE: Kind(
         decode_seconds, DecodeConstants, ("t0", "em"), ("block", "ramp", "split", "unfilled"), {"ec": DECODE_EC}, _START, _MOST
     ),
@@ -70,7 +78,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ELEMENTWISE: Kind(loose_seconds, StreamConstants, ("t0", "em"), (), {}, _START, _MOST),
 }  # fmt: skip
 #: constants that pay where activations are quantised before a product
-QUANTISED: Final = ("walk", "passes", "row", "fill", "droop", "wave")
+QUANTISED: Final = ("single", "walk", "passes", "row", "fill", "droop", "wave")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from roofcast.profiler.fitting import Row
 from roofcast.profiler.kernels import Cache, Chosen, Heads, Rotation, Weight
 from roofcast.profiler.random_weights import Drawer
 from roofcast.profiler.sweep import Task
-from roofcast.profiler.timing import check_written, memory_errors, time_calls
+from roofcast.profiler.timing import BURST, check_written, memory_guard, time_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +42,7 @@ MOST_COPIES: Final = 256
 HIDES: Final = 4.0  # times the reading of weights, that arithmetic takes
 SPAN: Final = 1e-3  # seconds that the calls of one graph should take at least, by their bound
 MOST_CALLS: Final = 256
+PAUSE: Final = 0.03  # seconds that the device rests before a burst of arithmetic, whose power would limit it
 LAYERS: Final = 32  # that loose work is counted over, so that what is of no layer does not count
 THETA: Final = 10_000.0
 SEED: Final = 0
@@ -106,7 +107,7 @@ class Bench:
         """How many buffers of a size are more than the last cache holds."""
         return max(1, min(MOST_COPIES, math.ceil(BEYOND * self.runtime.machine.l2_bytes / size)))
 
-    def seconds(self, calls: Sequence[Work], out: Tensor, least: float, what: str) -> float:
+    def seconds(self, calls: Sequence[Work], out: Tensor, least: float, what: str, *, busy: bool = False) -> float:
         """Time of one of several calls, run round and round in one graph; all of `out` must be written. [s]
 
         Args:
@@ -114,11 +115,13 @@ class Bench:
             out: that they write.
             least: bound of one. [s]
             what: they are.
+            busy: whether arithmetic limits them, and so in the long run power: a few bursts after a rest each.
         """
         check_written(self.runtime, out, calls[0], what)
-        count = max(len(calls), min(MOST_CALLS, math.ceil(SPAN / max(least, 1e-9))))
+        least_span, span, rest = (BURST, 0.0, PAUSE) if busy else (SPAN, self.span, 0.0)
+        count = max(len(calls), min(MOST_CALLS, math.ceil(least_span / max(least, 1e-9))))
         round_ = [calls[number % len(calls)] for number in range(count)] if self.runtime.on_cuda else list(calls)
-        return time_calls(self.runtime, round_, graph=True, span=self.span).seconds
+        return time_calls(self.runtime, round_, graph=True, span=span, rest=rest).seconds
 
 
 def task(bench: Bench, label: str, measure: Callable[[], Sequence[Row]]) -> Task[Sequence[Row] | Lost]:
@@ -126,11 +129,9 @@ def task(bench: Bench, label: str, measure: Callable[[], Sequence[Row]]) -> Task
 
     def run() -> Sequence[Row] | Lost:
         try:
-            with bench.runtime.torch.inference_mode():
+            with memory_guard(bench.runtime), bench.runtime.torch.inference_mode():
                 return measure()
         except OutOfMemoryError:
-            return Lost(label)
-        except memory_errors(bench.runtime):
             return Lost(label)
         finally:
             bench.runtime.release()
@@ -174,7 +175,8 @@ def _product(bench: Bench, n: int, k: int, m: int, label: str, *, gated: bool) -
     copies = [first, *(_cloned(first) for _ in range(_rotated(bench, shape) - 1))]
     x, out = bench.new(m, k), bench.new(m, n // 2 if gated else n)
     run = bench.kernels.gated_linear if gated else bench.kernels.linear
-    return bench.seconds([partial(run, x, one, out) for one in copies], out, gemm_least(shape, bench.limits), label)
+    calls, least = [partial(run, x, one, out) for one in copies], gemm_least(shape, bench.limits)
+    return bench.seconds(calls, out, least, label, busy=least > shape.weight_bytes / bench.limits.bandwidth)
 
 
 def _rotated(bench: Bench, shape: GemmShape) -> int:
@@ -256,7 +258,7 @@ def _prefill(bench: Bench, heads: tuple[int, int, int], batch: int, prompt: int,
     queries, out = bench.new(batch, query, prompt, width), bench.new(batch * prompt, query * width)
     [cache] = _caches(bench, (batch, kv, prompt, width), math.inf)
     work = partial(bench.kernels.prefill_attention, queries, heads_of(*heads), cache, out)
-    seconds = bench.seconds([work], out, least, label)
+    seconds = bench.seconds([work], out, least, label, busy=True)
     return (Row(ATTN_PREFILL, bench.activations, f"{query}/{kv}x{width}", label, shape, seconds, least),)
 
 

@@ -23,7 +23,7 @@ from roofcast.modelspec.storage import uniform
 from roofcast.profiler.calibrate_rows import Lost, formats_of, task
 from roofcast.profiler.decoder import Decoder, Setup
 from roofcast.profiler.fitting import Fitted, Kind, Row, quantile
-from roofcast.profiler.timing import check_written, time_work
+from roofcast.profiler.timing import REST, check_written, time_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +113,8 @@ def _step(bank: Bank, number: int, config: Mapping[str, Any], asked: tuple[str, 
     try:
         step = decoder.decode(batch, context) if phase == DECODE else decoder.prefill(batch, context)
         check_written(runtime, step.logits, step.run, label)
-        seconds = time_work(runtime, step.run, graph=phase == DECODE, span=2 * bank.bench.span).seconds
+        rest, span = (0.0, 2 * bank.bench.span) if phase == DECODE else (REST, 0.0)
+        seconds = time_work(runtime, step.run, graph=True, span=span, rest=rest).seconds
     finally:
         step = None  # type: ignore[assignment]  # its buffers go before the next are made
         gc.collect()  # stages point to the step that has them
@@ -163,7 +164,7 @@ def step_seconds(work: Work, limits: Limits | None, c: Beside) -> float:
     return kernels + c.host.seconds(1.0, 1.0, work.calls, kernels)
 
 
-#: phase -> how what is beside kernels is fitted: a graph launches decode whole, prompts are launched kernel by kernel
+#: phase -> how what is beside kernels is fitted: a graph launches steps whole, where there is one
 BESIDE: Final[Mapping[str, Kind]] = {
     phase: Kind(
         step_seconds,
@@ -175,7 +176,7 @@ BESIDE: Final[Mapping[str, Kind]] = {
     )
     for phase, free, pays in (
         (DECODE, ("step",), ("sustained", GEMM, ATTN_DECODE, "launch")),
-        (PREFILL, ("step", "launch"), ("sustained", GEMM, ATTN_PREFILL)),
+        (PREFILL, ("step",), ("sustained", GEMM, ATTN_PREFILL, "launch")),
     )
 }
 

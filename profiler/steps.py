@@ -134,8 +134,10 @@ def _part(runtime: Runtime, step: Step, name: str, rest: float) -> Part:
     stages = [stage for stage in step.stages if stage.name == name]
     step.run()
 
+    span = 0.0 if rest else PART_SPAN  # a rest takes longer than the term: as few as tell its spread
+
     def work() -> None:
         for stage in stages:
             stage.run()
 
-    return Part(name, stages[0].family, len(stages), time_work(runtime, work, graph=True, span=PART_SPAN, rest=rest))
+    return Part(name, stages[0].family, len(stages), time_work(runtime, work, graph=True, span=span, rest=rest))

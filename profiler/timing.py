@@ -29,7 +29,10 @@ LEAST: Final = 5  # repeats
 FEW: Final = 3  # of work that takes long
 LONG: Final = 0.5  # seconds of one run that are long
 MOST: Final = 1000
-REST: Final = 0.1  # seconds that a device idles before work whose power it limits, as before a prompt that nothing precedes
+REST: Final = (
+    0.1  # seconds that a device idles before work whose power it limits, as before a prompt that nothing precedes
+)
+BURST: Final = 0.01  # seconds of such work after each rest: shorter bursts run before clocks are up
 RESTED: Final = 10  # repeats at most, where the device rests before each
 SPAN: Final = 0.25  # seconds that the repeats of one sample take together
 TENTH: Final = 0.1

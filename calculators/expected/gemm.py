@@ -35,6 +35,8 @@ class GemmConstants:
         wave: exponent of the loss to tiles that stand out of the matrix or leave multiprocessors idle; 1 is all of it.
         passes: bytes an activation that its own quantisation moves before the product. [B]
         row: time of that quantisation a token. [s]
+        single: share of t0 and of the walk that a product of one row does not take: its kernels stream weights past the
+            tensor cores, and may start before the one before them ends. [-]
     """
 
     t0: float = 0.0
@@ -47,6 +49,7 @@ class GemmConstants:
     wave: float = 0.0
     passes: float = 0.0
     row: float = 0.0
+    single: float = 0.0
 
 
 def waste(m: float, n: float, sms: float) -> float:
@@ -67,7 +70,7 @@ def waste(m: float, n: float, sms: float) -> float:
 def gemm_seconds(shape: GemmShape, limits: Limits, c: GemmConstants) -> float:
     """Expected time of [m, k] @ [k, n]. [s]
 
-    t = t0 + (C^4 + M^4)^(1/4) + walk min(k, split) + m (row + passes k / bandwidth)
+    t = (t0 + walk min(k, split)) (1 - single, where m is 1) + (C^4 + M^4)^(1/4) + m (row + passes k / bandwidth)
     C = c (1 + droop c / (c + 0.5 ms)), c = 2 m n (k + fill) / (peak ec) waste^wave
     M = (weights + 2 m (k + n)) / (bandwidth em)
 
@@ -92,4 +95,7 @@ def gemm_seconds(shape: GemmShape, limits: Limits, c: GemmConstants) -> float:
     more, less = (compute, memory) if compute > memory else (memory, compute)
     square = (less / more) ** 2 if more else 0.0
     both = more * sqrt(sqrt(1.0 + square * square))
-    return c.t0 + both + c.walk * min(k, c.split) + m * (c.row + c.passes * k / bandwidth)
+    alone = c.t0 + c.walk * min(k, c.split)
+    if m <= 1.0:
+        alone *= 1.0 - min(1.0, c.single)
+    return alone + both + m * (c.row + c.passes * k / bandwidth)
