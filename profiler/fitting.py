@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass, field, fields
+from itertools import combinations
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -161,16 +162,26 @@ def solved(rows: Sequence[Row], kind: Kind, names: Sequence[str], limits: Limits
 
 
 def _chosen(rows: Sequence[Row], folds: Sequence[int], kind: Kind, limits: Limits | None) -> tuple[str, ...]:
-    """The constants that are always fitted, and those of `pays` that bring rows closer that are kept out, best first."""
-    names, rest = kind.free, list(kind.pays)
+    """The constants that are always fitted, and those of `pays` that bring rows closer that are kept out, best first.
+
+    Two at a time are tried too, where none alone is worth it: one may only show beside another.
+    """
+    names, rest = kind.free, set(kind.pays)
     now = _miss(rows, _outside(rows, folds, kind, names, limits))
+
+    def best(count: int) -> tuple[float, tuple[str, ...]]:
+        sets = combinations(sorted(rest), count)
+        return min(
+            ((_miss(rows, _outside(rows, folds, kind, (*names, *more), limits)), more) for more in sets),
+            default=(now, ()),
+        )
+
     while rest:
-        tried = {name: _miss(rows, _outside(rows, folds, kind, (*names, name), limits)) for name in rest}
-        best = min(tried, key=lambda name: tried[name])
-        if tried[best] >= GAIN * now:
+        miss, more = next((found for count in (1, 2) if (found := best(count))[0] < GAIN**count * now), (now, ()))
+        if not more:
             break
-        names, now = (*names, best), tried[best]
-        rest.remove(best)
+        names, now = (*names, *more), miss
+        rest -= set(more)
     return names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -11,7 +12,7 @@ from roofcast.calculators.profiled import EAGER, GRAPH, Part, StepProfile
 from roofcast.modelspec.step import DECODE
 from roofcast.profiler.errors import OutOfMemoryError
 from roofcast.profiler.sweep import Task, sweep
-from roofcast.profiler.timing import REST, check_written, memory_guard, time_work
+from roofcast.profiler.timing import BURST, REST, check_written, glance, memory_guard, time_calls, time_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -134,10 +135,11 @@ def _part(runtime: Runtime, step: Step, name: str, rest: float) -> Part:
     stages = [stage for stage in step.stages if stage.name == name]
     step.run()
 
-    span = 0.0 if rest else PART_SPAN  # a rest takes longer than the term: as few as tell its spread
-
     def work() -> None:
         for stage in stages:
             stage.run()
 
-    return Part(name, stages[0].family, len(stages), time_work(runtime, work, graph=True, span=span, rest=rest))
+    # after a rest a burst of them, since clocks come up in a while; as few repeats as tell the spread
+    times = math.ceil(BURST / glance(runtime, work)) if rest and runtime.on_cuda else 1
+    sample = time_calls(runtime, [work] * times, graph=True, span=0.0 if rest else PART_SPAN, rest=rest)
+    return Part(name, stages[0].family, len(stages), sample)

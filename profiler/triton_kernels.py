@@ -132,8 +132,9 @@ class TritonKernels(TorchKernels):
         if rows > triton_linear.MOST_ROWS:
             self._library(how, x, weight, out)
             return
+        vectors = triton_linear.VECTOR if rows == 1 else ()
         narrow = triton_linear.NARROWED if weight.scale is not None else ()
-        configs = (*(triton_linear.VECTOR if rows == 1 else narrow), *triton_linear.DOTS, None)
+        configs = (*vectors, *narrow, *triton_linear.DOTS, None)
 
         def run(config: Config | None, data: tuple[Tensor, ...]) -> None:
             one = replace(weight, data=data[0])

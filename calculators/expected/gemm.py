@@ -95,7 +95,5 @@ def gemm_seconds(shape: GemmShape, limits: Limits, c: GemmConstants) -> float:
     more, less = (compute, memory) if compute > memory else (memory, compute)
     square = (less / more) ** 2 if more else 0.0
     both = more * sqrt(sqrt(1.0 + square * square))
-    alone = c.t0 + c.walk * min(k, c.split)
-    if m <= 1.0:
-        alone *= 1.0 - min(1.0, c.single)
-    return alone + both + m * (c.row + c.passes * k / bandwidth)
+    start = 1.0 if m > 1.0 else 1.0 - min(1.0, c.single)
+    return start * c.t0 + both + start * c.walk * min(k, c.split) + m * (c.row + c.passes * k / bandwidth)
