@@ -33,7 +33,7 @@ import step_rows
 from fitted import asked_of, parser_of
 
 from roofcast.hwdb.efficiency import Efficiency
-from roofcast.hwdb.efficiency_files import KINSHIP, SERVER, kinship, read_efficiency
+from roofcast.hwdb.efficiency_files import KINSHIP, OWN, SERVER, kinship, read_efficiency
 from roofcast.hwdb.efficiency_text import efficiency_text
 
 if TYPE_CHECKING:
@@ -131,8 +131,12 @@ def documents(found: Iterable[Fitted], data: Path, day: str) -> dict[str, str]:
 
 
 def changed(made: Mapping[str, str], out: Path) -> list[str]:
-    """Names of files that are not there as they are made, the date apart; and of those there that none is made for."""
-    there = {path.name: path.read_text() for path in out.glob("*.yaml")} if out.is_dir() else {}
+    """Names of files that are not there as they are made, the date apart; and of those there that none is made for.
+
+    What the profiler wrote is not made here.
+    """
+    found = [path for path in out.glob("*.yaml") if not path.stem.endswith(f".{OWN}")] if out.is_dir() else []
+    there = {path.name: path.read_text() for path in found}
     if (out / KINSHIP).exists():
         there[KINSHIP] = (out / KINSHIP).read_text()
     names = sorted({*made, *there})

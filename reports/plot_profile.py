@@ -40,6 +40,7 @@ FAMILIES: Final = {
 PART: Final = 3.6  # size of a family's point
 LONGEST: Final = 70  # characters of a title
 DASHED: Final = (0, (5, 3))
+ROWS: Final = 4  # of text beside a roof, in which its name may stand
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def _roof(axes: Axes, roof: Roof, plane: Plane, solid: Sequence[Box], *, slope: 
 
 
 def _along(axes: Axes, text: str, line: Segment, side: int, look: tuple[str, Sequence[Box]]) -> Box:
-    """Writes a text along a line, above or below it, as near to its start as points leave room.
+    """Writes a text along a line, above or below it, as near to it and to its start as points leave room.
 
     Args:
         axes: to draw into.
@@ -216,10 +217,14 @@ def _along(axes: Axes, text: str, line: Segment, side: int, look: tuple[str, Seq
     long, wide = math.dist(*line) or 1.0, width_of(text, NORMAL)
     across, up = (end - x) / long, (top - y) / long
     angle = math.atan2(up * math.copysign(1, across), abs(across))
-    away = side * (3 + NORMAL * 0.6)
     least = wide / 2 + 12
     steps = [least + 8 * step for step in range(max(1, int((long - 2 * least) // 8)))]
-    spots = [(x + at * across - away * math.sin(angle), y + at * up + away * math.cos(angle)) for at in steps]
+    aways = [side * (3 + NORMAL * (0.6 + 1.2 * row)) for row in range(ROWS)]
+    spots = [
+        (x + at * across - away * math.sin(angle), y + at * up + away * math.cos(angle))
+        for away in aways
+        for at in steps
+    ]
     boxes = [around(spot, wide * math.cos(angle), wide * abs(math.sin(angle)) + NORMAL * 1.3) for spot in spots]
     box = next((box for box in boxes if not any(map(box.meets, look[1]))), boxes[0])
     _text(axes, text, box.middle, look[0], rotation=math.degrees(angle))
