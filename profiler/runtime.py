@@ -177,7 +177,7 @@ def _machine(torch: ModuleType, device: pytorch.device) -> Machine:
     return Machine(
         name=name,
         kind=device.type,
-        accelerator=None if cpu else _known(name, total),  # the database has no processors
+        accelerator=_own(name) if cpu else _known(name, total),
         memory_bytes=total,
         free_bytes=free,
         l2_bytes=_last_cache() or CPU_CACHE,
@@ -211,7 +211,15 @@ def _cuda(torch: ModuleType, device: pytorch.device) -> Machine:
     )
 
 
-def _known(name: str, memory: int) -> str | None:
+def _own(name: str) -> str | None:
+    """The id of a processor that the user describes; the built-in files have none, only GPUs that share a name with one."""
+    from roofcast.hwdb.files import BUILT_IN, accelerator_files  # noqa: PLC0415 - reads files
+
+    found = _known(name, None)
+    return found if found is not None and accelerator_files()[found].parent != BUILT_IN else None
+
+
+def _known(name: str, memory: int | None) -> str | None:
     """The id of a device in the database, by the name that its driver reports."""
     from roofcast.hwdb.lookup import UnknownAcceleratorError, find_accelerator  # noqa: PLC0415 - reads files
 

@@ -17,6 +17,7 @@ from roofcast.profiler.runtime import Runtime, devices, first_line, open_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 GIB = 2**30
 
@@ -78,6 +79,23 @@ def test_the_processor() -> None:
     assert 0 < machine.free_bytes <= machine.memory_bytes
     assert machine.name
     assert machine.l2_bytes >= 2**16
+
+
+@pytest.mark.usefixtures("torch")
+def test_a_processor_that_the_user_describes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the user's own, with the name that the system gives, counts; a GPU of that name that comes with roofcast does not."""
+    monkeypatch.setattr("roofcast.profiler.runtime._cpu_name", lambda: "My Processor 9000")
+    monkeypatch.setenv("ROOFCAST_HOME", str(tmp_path))
+    assert open_runtime("cpu").machine.accelerator is None
+    (tmp_path / "accelerators").mkdir()
+    (tmp_path / "accelerators" / "my-cpu.yaml").write_text(
+        "id: my-cpu\nname: My Processor 9000\nvendor: amd\nmemory: 16 GB\nbandwidth: 40 GB/s\npeaks: {fp32: 2 TFLOP/s}\n"
+        "sources: [{title: a test, facts: [memory, bandwidth, peaks]}]\n",
+        encoding="utf-8",
+    )
+    assert open_runtime("cpu").machine.accelerator == "my-cpu"
+    monkeypatch.setattr("roofcast.profiler.runtime._cpu_name", lambda: "NVIDIA H200")
+    assert open_runtime("cpu").machine.accelerator is None
 
 
 @pytest.mark.usefixtures("torch")
