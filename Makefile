@@ -15,7 +15,7 @@ check:
 	$(RUN) mypy -p roofcast
 	$(RUN) mypy tests benchmarks
 	$(dir $(PYTHON))lint-imports --no-logo
-	$(RUN) pytest --pyargs roofcast tests
+	$(RUN) pytest --numprocesses auto --dist loadfile --pyargs roofcast tests
 
 fix:
 	$(RUN) ruff check --fix .
