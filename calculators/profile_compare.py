@@ -78,8 +78,8 @@ class Compared:
 
     @property
     def moved(self) -> float:
-        """Bytes that count: weights and state, of element-wise work its inputs and outputs too. [B]"""
-        return _moved(self.family, self.bytes, self.activation_bytes)
+        """Bytes that count: weights and state, which must move whatever the kernels. [B]"""
+        return self.bytes
 
     @property
     def intensity(self) -> float | None:
@@ -240,22 +240,19 @@ def _estimated(ops: Iterable[Op], sides: _Sides) -> tuple[float | None, float | 
     return sum(term.bound for term in terms), expected
 
 
-def datasheet_least(ops: Sequence[Op], roofs: Roofs | None, *, inside: bool = True) -> Least | None:
+def datasheet_least(ops: Sequence[Op], roofs: Roofs | None) -> Least | None:
     """Least times of operations under the roofs of a data sheet; None where there are none.
 
     Args:
         ops: the operations.
         roofs: of the device.
-        inside: whether inputs and outputs of element-wise work count: of it alone, not of a whole step.
     """
     if roofs is None:
         return None
-    return _least(ops, [roofs.peaks.get(op.format) for op in ops], roofs.bandwidth, inside=inside)
+    return _least(ops, [roofs.peaks.get(op.format) for op in ops], roofs.bandwidth)
 
 
-def measured_least(
-    ops: Sequence[Op], device: DeviceProfile | None, roofs: Roofs | None = None, *, inside: bool = True
-) -> Least | None:
+def measured_least(ops: Sequence[Op], device: DeviceProfile | None, roofs: Roofs | None = None) -> Least | None:
     """Least times of operations under measured roofs; None where one of them was not measured.
 
     A format that was not multiplied has no measured peak. None is needed of work without FLOP, and the few FLOP of
@@ -265,7 +262,6 @@ def measured_least(
         ops: the operations.
         device: whose roofs were measured.
         roofs: of the data sheet, which know in what format a device computes another that it lacks.
-        inside: as of `datasheet_least`.
     """
     if device is None or device.bandwidth is None:
         return None
@@ -277,22 +273,17 @@ def measured_least(
         or (best if op.family == ELEMENTWISE or not op.flops else None)
         for op in ops
     ]
-    return _least(ops, peaks, device.bandwidth, inside=inside)
+    return _least(ops, peaks, device.bandwidth)
 
 
-def _least(ops: Sequence[Op], peaks: Sequence[float | None], bandwidth: float, *, inside: bool) -> Least | None:
+def _least(ops: Sequence[Op], peaks: Sequence[float | None], bandwidth: float) -> Least | None:
     """Sum of F / peak, of D / bandwidth, and of the larger of both: [s]."""
     known = [peak for peak in peaks if peak is not None]
     if not ops or len(known) < len(ops):
         return None
     arithmetic = [op.flops / peak for op, peak in zip(ops, known, strict=True)]
-    memory = [(_moved(op.family, op.bytes, op.activation_bytes) if inside else op.bytes) / bandwidth for op in ops]
+    memory = [op.bytes / bandwidth for op in ops]
     return Least(sum(arithmetic), sum(memory), sum(map(max, arithmetic, memory)))
-
-
-def _moved(family: str, size: float, activations: float) -> float:
-    """Weights and state; of element-wise work, which has nothing else, inputs and outputs too. [B]"""
-    return size + activations if family == ELEMENTWISE else size
 
 
 def _whole(measured: StepProfile, ops: Sequence[Op], rows: Sequence[Compared], sides: _Sides) -> Compared:
@@ -309,8 +300,8 @@ def _whole(measured: StepProfile, ops: Sequence[Op], rows: Sequence[Compared], s
         seconds=seconds,
         bound=bound,
         expected=None if kernels is None else kernels + _host(measured, ops, kernels, sides),
-        datasheet=datasheet_least(ops, sides.roofs, inside=False),
-        measured=measured_least(ops, sides.device, sides.roofs, inside=False),
+        datasheet=datasheet_least(ops, sides.roofs),
+        measured=measured_least(ops, sides.device, sides.roofs),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import remarks
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.profiler.calibrate import Calibration
 
 ENDINGS: Final = (".yaml", ".yml")
+ELSEWHERE: Final = "--out FILE writes elsewhere"
 
 
 def answer_calibrate(device: str | None, budget: str | None, format_name: str | None, out: str | None) -> None:
@@ -29,22 +31,25 @@ def answer_calibrate(device: str | None, budget: str | None, format_name: str | 
     """
     from roofcast.calculators.profile_making import machine_row
     from roofcast.calculators.profile_rows import ProfileResult
-    from roofcast.profiler.calibrate import calibrate
+    from roofcast.profiler.calibrate import calibrate, need_scipy
     from roofcast.profiler.kernel_choice import choose_kernels
     from roofcast.reports.profile import profile_document
 
     target, seconds = written(format_name, None), seconds_of(budget)
     _check_file(out)
     opened = bench(device, seconds)
+    need_scipy()
     with watching() as watch:
         found = calibrate(opened.runtime, choose_kernels(opened.runtime), opened.budget, watch)
-    row = _written(found, out)
+    row, failed = _written(found, out)
     result = ProfileResult("calibrate", machine_row(found.machine), calibration=row, unfinished=list(found.unfinished))
     said = remarks(
         warnings=[left_line(found.unfinished, found.why), found.problem, *found.remarks],
         notes=[_how_to_use(row), _replaced(row)],
     )
     target.present(profile_document(result, {"device": device, "budget_seconds": seconds, "out": out}, said))
+    if failed is not None:
+        raise failed
     leave(found.why, nothing=None if row.file else f"no constants are written: {found.problem or found.why}")
 
 
@@ -52,17 +57,41 @@ def _check_file(out: str | None) -> None:
     """Refuses a file that cannot be written, or that no `--efficiency` would read, before any work is done.
 
     Raises:
-        UsageError: naming the option.
+        UsageError: naming the option, or the user's folder where none is given.
     """
     if out is None:
+        from roofcast.hwdb.efficiency_files import user_folder
+
+        _check_folder(user_folder())
         return
     if Path(out).suffix.lower() not in ENDINGS:
         raise UsageError(f"--out {out}: constants are YAML; name it like my-gpu.roofcast.yaml")
     check_output(Output("text", out, strict=False))
 
 
-def _written(found: Calibration, out: str | None) -> CalibrationRow:
-    """Writes the file where there is one to write, and tells of it."""
+def _check_folder(folder: Path) -> None:
+    """Refuses a folder that is not there and cannot be made, or in which no file can be made; makes it.
+
+    Raises:
+        UsageError: naming it.
+    """
+    _make(folder)
+    try:
+        with TemporaryFile(dir=folder, prefix=".roofcast-"):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder}: no file can be written there ({error.strerror or error}); {ELSEWHERE}") from error
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be made ({error.strerror or error}); {ELSEWHERE}") from error
+
+
+def _written(found: Calibration, out: str | None) -> tuple[CalibrationRow, UsageError | None]:
+    """Writes the file where there is one to write, and tells of it, and why it could not be written."""
     from roofcast.calculators.profile_rows import CalibrationRow, FittedRow
 
     fitted = [
@@ -78,11 +107,14 @@ def _written(found: Calibration, out: str | None) -> CalibrationRow:
         for one in found.fitted
     ]
     if found.efficiency is None:
-        return CalibrationRow(None, replaced=False, fitted=fitted)
+        return CalibrationRow(None, replaced=False, fitted=fitted), None
     path = _place(found.efficiency, out)
     replaced = path.exists()
-    _write(path, found.efficiency)
-    return CalibrationRow(str(path), replaced=replaced, fitted=fitted)
+    try:
+        _write(path, found.efficiency)
+    except UsageError as error:
+        return CalibrationRow(None, replaced=False, fitted=fitted), error
+    return CalibrationRow(str(path), replaced=replaced, fitted=fitted), None
 
 
 def _place(efficiency: Efficiency, out: str | None) -> Path:
@@ -96,12 +128,7 @@ def _write(path: Path, efficiency: Efficiency) -> None:
     from roofcast.cli.session import write_file
     from roofcast.hwdb.efficiency_text import efficiency_text
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{path.parent}: cannot be made ({error.strerror or error}); --out FILE writes elsewhere"
-        ) from error
+    _make(path.parent)
     write_file(path, efficiency_text(efficiency))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.calculators.errors import UsageError
 from roofcast.cli.profiling import written
 from roofcast.cli.session import load
+from roofcast.modelspec.errors import ModelError
+from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
     from roofcast.cli.profiling_steps import Model
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model as Loaded
-
-SCHEMA: Final = "roofcast.profile/1"
-LARGEST: Final = 64 * 2**20  # [B] of a saved profile
-
-
-class ProfileFileError(ValueError):
-    """A saved profile that cannot be read; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,64 +118,61 @@ def answer_saved(
         output: --format, --out and --strict.
 
     Raises:
-        ProfileFileError: it cannot be read, or holds no step.
+        ProfileFileError: it cannot be read, holds no step, or is of another model.
     """
     from roofcast.calculators.profile_making import device_of, machine_of, step_of
     from roofcast.cli.deploy import efficiency_of
+    from roofcast.cli.profiling_saved import ProfileFileError, read_saved
     from roofcast.reports.profile import profile_document
 
     target, constants = written(output[0], output[1], strict=output[2], charts=True), efficiency_of(efficiency)
     found = read_saved(saved)
     steps = tuple(step_of(row) for row in found.points if row.phase in phases)
-    if not steps or found.weights is None:
+    if not steps:
         raise ProfileFileError(
-            f"{saved}: it holds no step of {' or '.join(phases)}; `profile decode` and its kin measure them"
+            f"--from {saved}: it holds no step of {' or '.join(phases)}; `profile decode` and its kin measure them"
         )
-    name = model.name or next((row.model for row in found.measurements), found.model or "")
-    loaded = load(name, model.lookup)
+    if found.weights is None:
+        raise ProfileFileError(f"--from {saved}: result.weights is null; it must be the format of the model's weights")
+    loaded, named = _loaded(saved, found, model)
     device = None if found.device is None else device_of(found.device, machine_of(found.machine))
     profile = Profile(found.machine, device, steps, found.weights, tuple(found.unfinished))
-    result, said = told("compare", profile, loaded, (name, model.revision), constants)
-    inputs = {"model": name, "from": saved, "phases": list(phases), "efficiency": efficiency}
+    result, said = told("compare", profile, loaded, named, constants)
+    inputs = {"model": named[0], "from": saved, "phases": list(phases), "efficiency": efficiency}
     target.present(profile_document(result, inputs, said + remarks(warnings=found.machine.remarks), terms=True))
 
 
-def read_saved(name: str) -> ProfileResult:
-    """A profile as `--format json` wrote it.
+def _loaded(saved: str, found: ProfileResult, model: Model) -> tuple[Loaded, tuple[str, str | None]]:
+    """The model whose steps a saved profile has, and how it is named: as asked, else as the file does.
 
     Raises:
-        ProfileFileError: it is none.
+        ProfileFileError: the profile is of another model, or of weights in another format.
+        ModelError: it cannot be read.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from roofcast.cli.profiling_saved import ProfileFileError
 
-    from roofcast.calculators.profile_rows import ProfileResult
+    first = next(iter(found.measurements), None)
+    own, revision = (first.model, first.revision) if first is not None else (found.model or "", None)
+    if model.weights not in {None, found.weights}:
+        raise ProfileFileError(f"--from {saved}: its weights are in {found.weights}, not in {model.weights}")
+    if not (model.name or own):
+        raise ProfileFileError(f"--from {saved}: it names no model; give MODEL")
+    if model.name is None:
+        named = own, model.revision or revision
+        return load(own, replace(model.lookup, revision=named[1])), named
+    loaded = load(model.name, model.lookup)
+    if loaded.name not in {own, found.model} and not _alike(loaded, own, found.weights or "", model):
+        other = quoted(found.model or own)
+        raise ProfileFileError(f"--from {saved}: it is a profile of {other}, not of {model.name}; leave MODEL out")
+    return loaded, (model.name, model.revision)
 
-    found = _json(name)
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        said = found.get("schema") if isinstance(found, dict) else None
-        raise ProfileFileError(
-            f"--from {name}: schema is {said!r}; it must be {SCHEMA!r}, of a profile with --format json"
-        )
+
+def _alike(loaded: Loaded, own: str, weights: str, model: Model) -> bool:
+    """Whether the model that a file names does the same work; one that cannot be read is another."""
+    from roofcast.calculators.profile_work import counted
+
     try:
-        made: ProfileResult = TypeAdapter(ProfileResult).validate_python(found.get("result"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ProfileFileError(
-            f"--from {name}: result.{place}: {first['msg']} ({error.error_count()} problems)"
-        ) from error
-    return made
-
-
-def _json(name: str) -> Any:  # noqa: ANN401 - whatever the file holds
-    path = Path(name)
-    try:
-        if path.stat().st_size > LARGEST:
-            raise ProfileFileError(f"--from {name}: {path.stat().st_size:,} bytes are more than a profile has")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"--from {name}: it cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        if isinstance(error, ProfileFileError):
-            raise
-        raise ProfileFileError(f"--from {name}: it is no JSON ({error})") from error
+        other = load(own, replace(model.lookup, revision=None))
+    except ModelError:
+        return False
+    return counted(loaded.spec, weights).program == counted(other.spec, weights).program

@@ -237,7 +237,7 @@ def choose(model: Model, opened: Bench) -> Chosen:
 
 
 def measure(chosen: Chosen, model: Model, points: Points, opened: Bench) -> Measured:
-    """Roofs first, then the decoder and its steps, phase by phase.
+    """Roofs first, then the decoder and its steps, phase by phase; no weight is drawn where no step would follow.
 
     Raises:
         UnavailableError, WrongOutputError: what keeps it from being measured.
@@ -245,27 +245,33 @@ def measure(chosen: Chosen, model: Model, points: Points, opened: Bench) -> Meas
     from roofcast.calculators.profile_work import activations_of
     from roofcast.profiler.device import quick_roofs
     from roofcast.profiler.steps import Asked, label_of, profile_steps
+    from roofcast.profiler.sweep import INTERRUPTED, SPENT
 
     runtime, budget = opened.runtime, opened.budget
     steps: list[StepProfile] = []
     left: list[str] = []
+    decoder = None
     with watching() as watch:
         formats = dict.fromkeys((chosen.weights, activations_of(chosen.weights)))
         device = quick_roofs(runtime, formats, budget, watch)
-        if watch is not None:
-            watch(f"random weights of {chosen.loaded.name}", 0, 1)
-        decoder = _decoder(chosen, model, opened)
-        why = device.stopped
+        why = device.stopped or (SPENT if budget.spent else "")
+        if not why:
+            if watch is not None:
+                watch(f"random weights of {chosen.loaded.name}", 0, 1)
+            try:
+                decoder = _decoder(chosen, model, opened)
+            except KeyboardInterrupt:
+                why = INTERRUPTED
         routing = model.routing if chosen.routed else ""
         for phase, some in points.items():
-            if why:
+            if why or decoder is None:
                 left += [label_of(phase, *point) for point in some]
                 continue
             swept = profile_steps(runtime, decoder, Asked(phase, some, routing), budget, watch)
             steps += swept.done
             left += swept.left
             why = swept.why
-    return Measured(device, tuple(steps), tuple(left), why, decoder.assumptions)
+    return Measured(device, tuple(steps), tuple(left), why, () if decoder is None else decoder.assumptions)
 
 
 def _decoder(chosen: Chosen, model: Model, opened: Bench) -> Decoder:

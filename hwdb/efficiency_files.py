@@ -220,10 +220,15 @@ def candidates(accelerator: Accelerator, engine: str) -> tuple[Candidate, ...]:
         found = hardware(accelerator, identity)
         if found is not None:
             made.append((Candidate(path, identity, runs, found[0], _software(engine, runs, path)), found[1]))
-    made.sort(
-        key=lambda pair: (_rank(pair[0]), pair[1], pair[0].engine != OWN, pair[0].engine != engine, pair[0].path.name)
-    )
+    made.sort(key=lambda pair: (_rank(pair[0]), pair[1], _own(pair[0]), pair[0].engine != engine, pair[0].path.name))
     return tuple(one for one, _ in made)
+
+
+def _own(one: Candidate) -> int:
+    """What the user measured comes before what else is as near; what we measured on a machine of ours after it."""
+    if one.engine != OWN:
+        return 0
+    return -1 if one.software == "same" else 1
 
 
 def given(accelerator: Accelerator, engine: str, own: Efficiency) -> Candidate | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.profiler.errors import OutOfMemoryError, WrongOutputError
 from roofcast.profiler.kernels import Cache, Heads
 from roofcast.profiler.kernels_probe_memory import copies
-from roofcast.profiler.sdpa_choice import Inputs, accepted, attend, only
+from roofcast.profiler.sdpa_choice import FUSED, Inputs, accepted, attend, only
 from roofcast.profiler.timing import BURST, REST, check_written, glance, memory_guard, time_calls
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from roofcast.profiler.kernels import Kernels
     from roofcast.profiler.runtime import Runtime
 
-GRAPHED: Final = 2048  # tokens of a prompt up to which starting kernels would show, so that a graph is replayed
+SHORT: Final = 2048  # tokens of a prompt up to which the limit of the device's power does not show
+COPIES: Final = 3  # of keys and values of all query heads, that attention takes at most on a host
 IN_GRAPH: Final = 8  # calls of it
 MOST_COPIES: Final = 256
 TOLERANCE: Final = 3e-2  # of a result's error to its size: bf16 weights of many keys
@@ -71,17 +72,18 @@ def prefill_call(runtime: Runtime, heads: HeadShape, length: int, backend: str) 
         with only(backend):
             _check(runtime, inputs, attend(runtime, taken), f"{backend} prefill of {length:,}")
             extra = _extra(runtime, inputs, taken)
-            graph = length <= GRAPHED
-            calls = [lambda: attend(runtime, taken)] * _rounds(runtime, lambda: attend(runtime, taken), graph=graph)
-            sample = time_calls(runtime, calls, graph=graph, rest=0.0 if graph else REST)
+            long = length > SHORT
+            graph = not long or backend in FUSED  # a graph keeps memory of its own, of which math needs most
+            calls = [lambda: attend(runtime, taken)] * _rounds(runtime, lambda: attend(runtime, taken), long=long)
+            sample = time_calls(runtime, calls, graph=graph, rest=REST if long else 0.0)
             return Timed(sample, extra, _note(inputs, taken))
 
 
-def _rounds(runtime: Runtime, call: Callable[[], object], *, graph: bool) -> int:
-    """Calls of one repeat: some in a graph, a burst of long ones; one where no device's clock counts."""
+def _rounds(runtime: Runtime, call: Callable[[], object], *, long: bool) -> int:
+    """Calls of one repeat: some, or a burst of long ones after a rest; one where no device's clock counts."""
     if not runtime.on_cuda:
         return 1
-    return IN_GRAPH if graph else math.ceil(BURST / glance(runtime, call))
+    return math.ceil(BURST / glance(runtime, call)) if long else IN_GRAPH
 
 
 def decode_call(runtime: Runtime, heads: HeadShape, batch: int, context: int, backend: str) -> Timed:
@@ -141,10 +143,11 @@ def _copies(runtime: Runtime, heads: HeadShape, batch: int, context: int) -> int
 
 def _drawn(runtime: Runtime, heads: HeadShape, batch: int, queries: int, length: int) -> Inputs:
     """Standard normal queries, keys and values; more than one query is a prompt, which is causal."""
-    needed, free = _cache_bytes(heads, batch, length), runtime.free_bytes()
+    # beside keys and values: themselves for every query head where groups are not known, queries, outputs, fp32 copies
+    needed, free = COPIES * _cache_bytes(heads, batch, length) * max(1, heads.query // heads.kv), runtime.free_bytes()
     if not runtime.on_cuda and needed > free:  # a system would answer by ending the program
         raise OutOfMemoryError(
-            f"out of memory on {runtime.machine.name}: keys and values take {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+            f"out of memory on {runtime.machine.name}: it takes up to {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
         )
     dtype = runtime.dtype(heads.format)
     query, key, value = (

@@ -31,6 +31,7 @@ from roofcast.profiler.calibrate_steps import BESIDE, PARTS, STEP, left, loose_s
 from roofcast.profiler.errors import UnavailableError
 from roofcast.profiler.fitting import ENOUGH, Fitted, Kind, Row, fit, told
 from roofcast.profiler.fp8 import has_fp8
+from roofcast.profiler.runtime import first_line
 from roofcast.profiler.sweep import sweep
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from roofcast.profiler.timing import Budget
 
 BY: Final = "roofcast profile calibrate"
+BF16_LEAST: Final = (8, 0)  # compute capability that multiplies bf16 itself
 HOSTS: Final = "host"
 ANY: Final = "any"
 SMS: Final = 108.0  # multiprocessors of a device whose data sheet has no such thing, as `estimate` takes them
@@ -146,10 +148,11 @@ def need_scipy() -> None:
     Raises:
         UnavailableError: scipy is not installed.
     """
-    from importlib.util import find_spec  # noqa: PLC0415 - only calibrating asks
-
-    if find_spec("scipy") is None:
-        raise UnavailableError("fitting needs scipy, which is not installed: pip install 'roofcast[profile]'")
+    try:
+        import scipy.optimize  # noqa: F401, PLC0415 - only calibrating asks
+    except Exception as error:  # a build for another numpy fails as it likes
+        what = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not load ({first_line(error)})"
+        raise UnavailableError(f"fitting needs scipy, which {what}: pip install 'roofcast[profile]'") from error
 
 
 # --- what is measured
@@ -168,7 +171,8 @@ def _plain(runtime: Runtime) -> str:
     """The format that models are run in where weights are not narrower."""
     if not runtime.on_cuda:
         return "fp32" if runtime.kind == "cpu" else "fp16"
-    return "bf16" if runtime.torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
+    native = runtime.kind == "rocm" or runtime.torch.cuda.get_device_capability(runtime.device) >= BF16_LEAST
+    return "bf16" if native else "fp16"
 
 
 def _accelerator(machine: Machine) -> Accelerator | None:

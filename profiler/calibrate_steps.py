@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.expected.families import FAMILIES
+from roofcast.calculators.expected.gemm import begun
 from roofcast.calculators.expected.host import HostConstants, StepConstants
 from roofcast.calculators.expected.interval import Z80
 from roofcast.calculators.expected.stream import stream_seconds
@@ -16,6 +17,7 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, ELEMENTWISE, GEMM
 from roofcast.modelspec.ops import step_ops
 from roofcast.modelspec.program import build_program
+from roofcast.modelspec.shapes import GemmShape
 from roofcast.modelspec.sharding import Shards
 from roofcast.modelspec.spec import build_spec
 from roofcast.modelspec.step import DECODE, PREFILL, decode_step, prefill_step
@@ -112,6 +114,8 @@ def _step(bank: Bank, number: int, config: Mapping[str, Any], asked: tuple[str, 
     decoder = bank.decoder(number, config)
     try:
         step = decoder.decode(batch, context) if phase == DECODE else decoder.prefill(batch, context)
+        step.run()
+        step.poison()
         check_written(runtime, step.logits, step.run, label)
         rest, span = (0.0, 2 * bank.bench.span) if phase == DECODE else (REST, 0.0)
         seconds = time_work(runtime, step.run, graph=True, span=span, rest=rest).seconds
@@ -142,7 +146,8 @@ def work_of(ops: Sequence[Op], fitted: Mapping[str, Fitted], limits: Limits) -> 
             loose += loose_seconds(op, limits, made)
             continue
         kernels[op.family] = kernels.get(op.family, 0.0) + op.calls * formula(op.shape, limits, made)
-        launches[op.family] = launches.get(op.family, 0.0) + op.calls * made.t0
+        begins = begun(op.shape.m, made) if isinstance(op.shape, GemmShape) else 1.0
+        launches[op.family] = launches.get(op.family, 0.0) + op.calls * begins * made.t0
     total = sum(kernels.values()) + loose
     off = [seconds * fitted[family].spread for family, seconds in kernels.items()]
     wide = math.hypot(*off, loose * fitted[ELEMENTWISE].spread) / total

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from roofcast.profiler.runtime import Runtime
 
 T = TypeVar("T")
+ACTIVATIONS: Final = "activations"
+BESIDE: Final = (
+    5  # times the activations that torch's own kernels take with what they keep meanwhile; a host ends who takes more
+)
 PLAIN: Final = ("bf16", "fp16", "fp32")
 ROUTINGS: Final = (DRAWN, BALANCED)
 BUILDERS: Final[dict[type, Any]] = {
@@ -188,7 +192,7 @@ class Session:
         """
         if not 0 < prompt <= self.capacity:
             raise ProfileUsageError(f"a prompt of {prompt}: the cache has {self.capacity} places")
-        return self._made("activations", lambda buffers: self._step(buffers, prompt, decoding=False))
+        return self._made(ACTIVATIONS, lambda buffers: self._step(buffers, prompt, decoding=False))
 
     def decode(self, before: int = 0) -> Step:
         """One new token a sequence, after so many in the cache.
@@ -198,7 +202,7 @@ class Session:
         """
         if not 0 <= before < self.capacity:
             raise ProfileUsageError(f"a token after {before} others: the cache has {self.capacity} places")
-        step = self._made("activations", lambda buffers: self._step(buffers, 1, decoding=True))
+        step = self._made(ACTIVATIONS, lambda buffers: self._step(buffers, 1, decoding=True))
         step.places.fill_(before)
         return step
 
@@ -207,7 +211,7 @@ class Session:
         runtime = self.decoder.runtime
         counting = Buffers(runtime, counting=True)
         make(counting)
-        _must_fit(runtime, counting.bytes, what)
+        _must_fit(runtime, counting.bytes * (1 if runtime.on_cuda or what != ACTIVATIONS else BESIDE), what)
         with memory_guard(runtime):
             return make(Buffers(runtime))
 
@@ -237,7 +241,9 @@ class Session:
             numbers = torch.Generator().manual_seed(decoder.setup.seed)
             tokens.copy_(torch.randint(decoder.spec.vocab, tokens.shape, generator=numbers))
         logits = buffers.new((self.batch, decoder.head.data.shape[0]), dtype)
-        return Step(tuple(self._stages(frame, tokens, logits)), logits, tokens, frame.places, decoding)
+        stages = tuple(self._stages(frame, tokens, logits))
+        kept = tuple(one for cache in self.caches for one in cache) if not buffers.counting else ()
+        return Step(stages, logits, tokens, frame.places, decoding, (*buffers.scratch, frame.x, frame.y), kept)
 
     def _stages(self, frame: Frame, tokens: Tensor, logits: Tensor) -> Iterator[Stage]:
         """Embedding, halves with their norms, the final norm and the head at the last position of each sequence."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 THETA: Final = 10_000.0
 DRAWN: Final = "drawn"
 BALANCED: Final = "balanced"
+FIXED: Final = BALANCED  # names of shared tensors that are written once begin so
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,11 @@ class Buffers:
         made: Tensor = self.runtime.torch.zeros(shape, dtype=dtype, device=self.device)
         self.bytes += made.numel() * made.element_size()
         return made
+
+    @property
+    def scratch(self) -> tuple[Tensor, ...]:
+        """What layers share and write anew in every step."""
+        return tuple(tensor for (name, *_), tensor in self._shared.items() if not name.startswith(FIXED))
 
     def shared(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A tensor for all that ask by this name and shape: layers, of which one runs at a time."""
@@ -163,6 +170,8 @@ class Step:
         tokens: [T], int64, what it reads.
         places: [B], int32: tokens of each sequence that the cache holds before it.
         decoding: whether it is a step of decode, of one token a sequence.
+        scratch: all else that it writes, but for the caches.
+        caches: [.., S, width] each, into which it writes the new tokens of every sequence.
     """
 
     stages: tuple[Stage, ...]
@@ -170,11 +179,20 @@ class Step:
     tokens: Tensor
     places: Tensor
     decoding: bool
+    scratch: tuple[Tensor, ...] = ()
+    caches: tuple[Tensor, ...] = ()
 
     def run(self) -> None:
         """Launches every stage."""
         for stage in self.stages:
             stage.run()
+
+    def poison(self) -> None:
+        """Fills with NaN what it must write before it reads it: what a kernel leaves out shows in the logits then."""
+        new, first = self.tokens.numel() // self.places.numel(), int(self.places[0])
+        for tensor in (self.logits, *self.scratch, *(cache.narrow(-2, first, new) for cache in self.caches)):
+            if tensor.is_floating_point():
+                tensor.fill_(math.nan)
 
     def load(self, tokens: Tensor, place: int = 0) -> None:
         """Sets the new tokens, [B, n], and how many tokens each sequence has in the cache before them."""

@@ -24,6 +24,7 @@ ANCHOR: Final = 0.02  # pull to the first value where a constant is twice it: ho
 GAIN: Final = 0.97  # of the miss of rows kept out, which a further constant must come below
 NOTHING: Final = 1e-3  # of its first value: a constant that the fit drives below it is 0
 LEAST: Final = 1e-4  # of its first value, below which no constant is looked for
+SHARES: Final = frozenset(("ec", "em"))  # of a roof: what divides is never 0
 IMPOSSIBLE: Final = "impossible"
 
 
@@ -158,7 +159,7 @@ def solved(rows: Sequence[Row], kind: Kind, names: Sequence[str], limits: Limits
     most = [kind.most.get(name, math.inf) / kind.start[name] for name in names]
     first = [min(1.0, 0.9 * top) for top in most]
     best = least_squares(misses, first, bounds=([LEAST] * len(names), most), loss="soft_l1", f_scale=SOFT, xtol=1e-6).x
-    return made(x if x > NOTHING else 0.0 for x in best)
+    return made(x if x > NOTHING or name in SHARES else 0.0 for name, x in zip(names, best, strict=True))
 
 
 def _chosen(rows: Sequence[Row], folds: Sequence[int], kind: Kind, limits: Limits | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ from roofcast.calculators.profiled import Machine
 from roofcast.profiler.errors import ProfileUsageError, UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
     import torch as pytorch  # a field of Runtime is called torch
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 CPU_CACHE: Final = 64 * 2**20  # [B] taken of a CPU's last cache where nothing tells
 #: format -> name of torch's type that holds its elements
 DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
+INFINITY_CACHE: Final = 2**28  # [B] of AMD's largest devices, which torch does not tell
 BUSY: Final = 2**30  # [B] in other programs' hands that are worth a remark
 LEAST_FREE: Final = 2**28  # [B] below which nothing can be measured
 TRITON_LEAST: Final = (7, 0)  # compute capability that Triton compiles for
@@ -151,7 +154,7 @@ def _torch() -> ModuleType:
     import warnings  # noqa: PLC0415 - only measuring needs it
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _uninterrupted():
             warnings.simplefilter("ignore")  # of what torch misses beside itself
             import torch
     except ModuleNotFoundError as error:
@@ -166,6 +169,25 @@ def _torch() -> ModuleType:
         raise UnavailableError(f"measuring needs torch, which cannot be imported here ({first_line(error)})") from error
     module: ModuleType = torch
     return module
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Keeps Ctrl-C until the end: torch that was interrupted as it loaded cannot be loaded again, and says something else."""
+    import signal  # noqa: PLC0415 - likewise
+    import threading  # noqa: PLC0415 - likewise
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _machine(torch: ModuleType, device: pytorch.device) -> Machine:
@@ -191,7 +213,8 @@ def _cuda(torch: ModuleType, device: pytorch.device) -> Machine:
     facts = torch.cuda.get_device_properties(device)
     free, total = _memory(torch, device)
     rocm = torch.version.hip is not None
-    driver, clock = (None, None) if rocm else _driver(device.index or 0)
+    driver, clock = (None, None) if rocm else _driver(getattr(facts, "uuid", None), device.index or 0)
+    broken = _triton_problem(torch, device)
     held = total - free - torch.cuda.memory_reserved(device)
     busy = held > max(BUSY, 0.02 * total)
     remark = f"{held / 2**30:.1f} GiB of the device are in use by other programs: times may not be its own"
@@ -201,13 +224,13 @@ def _cuda(torch: ModuleType, device: pytorch.device) -> Machine:
         accelerator=_known(facts.name, total),
         memory_bytes=total,
         free_bytes=free,
-        l2_bytes=getattr(facts, "L2_cache_size", 0) or CPU_CACHE,
+        l2_bytes=max(getattr(facts, "L2_cache_size", 0) or CPU_CACHE, INFINITY_CACHE if rocm else 0),
         sms=facts.multi_processor_count,
         torch=str(torch.__version__),
         driver=driver,
         clock=clock,
-        kernels="triton" if _has_triton(torch, device) else "torch",
-        remarks=(remark,) if busy else (),
+        kernels="torch" if broken is not None else "triton",
+        remarks=(*((remark,) if busy else ()), *((broken,) if broken else ())),
     )
 
 
@@ -251,26 +274,40 @@ def _ram() -> tuple[int, int]:
         return 4 * 2**30, 8 * 2**30
     found = re.search(r"^MemAvailable:\s*([0-9]+) kB$", _text("/proc/meminfo"), re.MULTILINE)
     if found:  # what programs can have, with what the system keeps of files
-        return int(found[1]) * 1024, whole
+        limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+        allowed = int(limit) - int(used) if limit.isdigit() and used.isdigit() else whole  # of a container
+        return max(0, min(int(found[1]) * 1024, allowed)), whole
     free = os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else whole // page // 2
     return free * page, whole
 
 
-def _driver(index: int) -> tuple[str | None, str | None]:
-    """Driver and clocks as nvidia-smi reads them, which changes nothing; None where it is not there."""
-    import subprocess  # noqa: PLC0415 - likewise
+def _driver(uuid: object, index: int) -> tuple[str | None, str | None]:
+    """Driver and clocks as nvidia-smi reads them, which changes nothing; None where it does not tell.
+
+    Its numbers are not torch's where CUDA_VISIBLE_DEVICES hides some, and their uuid is.
+    """
+    import os  # noqa: PLC0415 - likewise
 
     fields = "driver_version,clocks.sm,clocks.max.sm,clocks.mem"
-    command = ["nvidia-smi", f"--id={index}", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        text = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout  # noqa: S603 - fixed words
-    except (OSError, subprocess.SubprocessError):
-        return None, None
+    numbers = () if os.environ.get("CUDA_VISIBLE_DEVICES") else (str(index),)
+    names = (*((f"GPU-{uuid}",) if uuid is not None else ()), *numbers)
+    text = next(filter(None, (_asked(name, fields) for name in names)), "")
     parts = [part.strip() for part in text.strip().split(",")]
     if len(parts) != fields.count(",") + 1:
         return None, None
     driver, now, most, memory = parts
     return driver, f"SM {now} MHz as the profile began, at most {most} MHz; memory {memory} MHz"
+
+
+def _asked(name: str, fields: str) -> str:
+    """What nvidia-smi says of one GPU; nothing where it does not know it."""
+    import subprocess  # noqa: PLC0415 - likewise
+
+    command = ["nvidia-smi", f"--id={name}", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout  # noqa: S603 - fixed words
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def _cpu_name() -> str:
@@ -306,8 +343,22 @@ def _text(path: str) -> str:
         return ""
 
 
-def _has_triton(torch: ModuleType, device: pytorch.device) -> bool:
+def _triton_problem(torch: ModuleType, device: pytorch.device) -> str | None:
+    """Why no fused kernels are compiled for a device: empty where Triton is not there; None where one ran."""
     from importlib.util import find_spec  # noqa: PLC0415 - likewise
 
     old = torch.version.hip is None and torch.cuda.get_device_capability(device) < TRITON_LEAST
-    return not old and find_spec("triton") is not None
+    return "" if old or find_spec("triton") is None else _tried(torch, device)
+
+
+def _tried(torch: ModuleType, device: pytorch.device) -> str | None:
+    """Why a small kernel does not run on the device; None where it does."""
+    try:
+        from roofcast.profiler.triton_probe import read_buffer  # noqa: PLC0415 - needs triton
+
+        out, read = read_buffer(torch.ones(4096, device=device))
+        read()
+        works = float(out.sum()) == 4096.0  # noqa: PLR2004 - ones
+    except Exception as error:  # noqa: BLE001 - no compiler, a wrong build: it fails as it likes, and torch does without
+        return f"Triton does not work here ({first_line(error)}): kernels are plain torch's, which are slower"
+    return None if works else "Triton computes wrongly here: kernels are plain torch's, which are slower"

@@ -12,7 +12,7 @@ from roofcast.calculators.profiled import EAGER, GRAPH, Part, StepProfile
 from roofcast.modelspec.step import DECODE
 from roofcast.profiler.errors import OutOfMemoryError
 from roofcast.profiler.sweep import Task, sweep
-from roofcast.profiler.timing import BURST, REST, check_written, glance, memory_guard, time_calls, time_work
+from roofcast.profiler.timing import BURST, REST, capture, check_written, glance, memory_guard, time_calls, time_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +56,9 @@ class Step(Protocol):
     def run(self) -> None:
         """Runs all stages."""
 
+    def poison(self) -> None:
+        """Fills with NaN what it must write before it reads it."""
+
 
 class Stepping(Protocol):
     """What makes steps: `decoder.Decoder`."""
@@ -91,7 +94,8 @@ def profile_steps(
         WrongOutputError: logits were not written, or are no numbers.
     """
     tasks = [
-        Task(label_of(asked.phase, *point), partial(_point, runtime, decoder, asked, point)) for point in asked.points
+        Task(label_of(asked.phase, *point), partial(_point, runtime, (decoder, budget), asked, point))
+        for point in asked.points
     ]
     return sweep(tasks, budget, watch)
 
@@ -105,10 +109,10 @@ def label_of(phase: str, batch: int, context: int) -> str:
     return f"{phase} of {batch:,} at {context:,}"
 
 
-def _point(runtime: Runtime, decoder: Stepping, asked: Asked, point: tuple[int, int]) -> StepProfile:
+def _point(runtime: Runtime, made: tuple[Stepping, Budget], asked: Asked, point: tuple[int, int]) -> StepProfile:
     try:
         with memory_guard(runtime):
-            return _timed(runtime, decoder, asked, point)
+            return _timed(runtime, made, asked, point)
     except OutOfMemoryError as error:
         problem = str(error)
     finally:
@@ -117,14 +121,19 @@ def _point(runtime: Runtime, decoder: Stepping, asked: Asked, point: tuple[int, 
     return StepProfile(asked.phase, *point, sample=None, routing=asked.routing, problem=problem)
 
 
-def _timed(runtime: Runtime, decoder: Stepping, asked: Asked, point: tuple[int, int]) -> StepProfile:
+def _timed(runtime: Runtime, made: tuple[Stepping, Budget], asked: Asked, point: tuple[int, int]) -> StepProfile:
+    """One point; a budget that ends meanwhile leaves out terms, not the step."""
+    decoder, budget = made
     graph, rest = runtime.on_cuda, 0.0 if asked.phase == DECODE else REST
     with runtime.torch.inference_mode():
         step = decoder.decode(*point) if asked.phase == DECODE else decoder.prefill(*point)
-        check_written(runtime, step.logits, step.run, label_of(asked.phase, *point))
-        sample = time_work(runtime, step.run, graph=graph, rest=rest)
+        step.run()  # kernels are compiled and chosen now
+        replay = capture(runtime, step.run) if graph else step.run
+        step.poison()
+        check_written(runtime, step.logits, replay, label_of(asked.phase, *point))
+        sample = time_work(runtime, replay, rest=rest)
         names = dict.fromkeys(stage.name for stage in step.stages)
-        parts = tuple(_part(runtime, step, name, rest) for name in names)
+        parts = tuple(_part(runtime, step, name, rest) for name in names if not budget.spent)
     return StepProfile(
         asked.phase, *point, sample=sample, parts=parts, launched=GRAPH if graph else EAGER, routing=asked.routing
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from roofcast.profiler.triton_linear import Config
 
 HOPPER: Final = (9, 0)  # compute capability from which a kernel may start before the one before it ends
+MOST_PAIRS: Final = 65_535  # of sequence and head, that a grid's second side has
 MOST_HEADS: Final = 256  # widest head that fits a program's registers
 
 
@@ -85,7 +86,8 @@ class TritonKernels(TorchKernels):
     def prefill_attention(self, queries: Tensor, heads: Heads, cache: Cache, out: Tensor) -> None:
         """The library's, but for windows shorter than the prompt, of which only what is seen is computed."""
         whole = heads.window is None or heads.window >= queries.shape[2]
-        if whole or max(heads.key_dim, heads.value_dim) > MOST_HEADS:
+        many = queries.shape[0] * queries.shape[1] > MOST_PAIRS
+        if whole or many or max(heads.key_dim, heads.value_dim) > MOST_HEADS:
             super().prefill_attention(queries, heads, cache, out)
         else:
             triton_prefill.prefill(queries, heads, cache, out)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 CACHES: Final = 3  # times the last cache that copies of small tensors fill, so that none is read from it
-MOST_COPIES: Final = 24
+MOST_COPIES: Final = 96
 SPAN: Final = 0.01  # seconds that a candidate is timed
 
 

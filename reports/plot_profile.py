@@ -268,6 +268,7 @@ def _labels(axes: Axes, dots: Sequence[Dot], roofs: Sequence[Roof], plane: Plane
             va="center",
             fontsize=SMALL,
             color=LIGHT.ink,
+            parse_math=False,
             arrowprops={
                 "arrowstyle": "-",
                 "linewidth": 0.6,
@@ -350,4 +351,5 @@ def _text(axes: Axes, text: str, middle: tuple[float, float], colour: str, *, ro
         color=colour,
         rotation=rotation,
         annotation_clip=False,
+        parse_math=False,
     )

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Table
 
 TIMES_NOTE: Final = (
-    "ms is the median of repeats, with the 10th and 90th percentile where there is room; data are random, buffers rotate over "
-    "more than the last cache"
+    "ms is the median of repeats, with the 10th and 90th percentile where there is room; data are random; a step "
+    "reads its own weights and caches, buffers of single kernels rotate over more than the last cache"
 )
-ROOFS_NOTE: Final = (
-    "a share of a roof is the least time under it over the measured time: each operation takes the longer of arithmetic at the "
-    "format's peak and of weights and cache at the bandwidth (element-wise work: of its inputs and outputs); measured roofs are the best read and the best product of this machine"
+SHARES_NOTE: Final = (
+    "a share of a roof is the least time under it over the measured time; measured roofs are the best read and the best product "
+    "of this machine"
+)
+LEAST_NOTE: Final = (
+    "least time: each operation takes the longer of arithmetic at the format's peak and of weights and cache at the bandwidth, "
+    "whatever else they move"
 )
 PARTS_NOTE: Final = (
     "families and terms are timed alone, all layers after one another; between kernels is what the whole step takes beside them, "
@@ -150,7 +154,8 @@ def _notes(result: ProfileResult) -> Remarks:
         notes=[
             TIMES_NOTE if steps or result.attention or device else None,
             DEVICE_NOTE if device else None,
-            ROOFS_NOTE if steps else None,
+            SHARES_NOTE if steps else None,
+            LEAST_NOTE if steps else None,
             NEAR_NOTE if steps and result.device is not None else None,
             PARTS_NOTE if any(point.parts for point in result.points) else None,
             ATTENTION_NOTE if result.attention else None,

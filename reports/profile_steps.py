@@ -22,6 +22,7 @@ TITLES: Final = {
 SHARES: Final = ("of data\nsheet", "of\nmeasured")
 FAILED: Final = "did not run"
 MILLI: Final = 1e3
+NO_SHARE: Final = 5e-4  # share of a roof below which 0.0 % would stand
 CLOSE: Final = 0.3  # share of a roof from which on it is what bounds a step
 
 
@@ -134,15 +135,22 @@ def _families(phase: str, points: Sequence[PointRow]) -> Table:
 
 
 def _share(row: ShareRow, point: PointRow, unit: float, *, sheet: bool) -> tuple[str, ...]:
+    idle = _idle(row)
     return (
         row.name,
         signed(row.seconds),
         _part(row, point),
         per_second(row.flops_per_second if row.flops and row.family != ELEMENTWISE else None, unit),
-        per_second(row.bytes_per_second if row.bytes else None, GIGA),
-        *([percent(row.of_datasheet)] if sheet else []),
-        percent(row.of_measured),
+        per_second(row.bytes_per_second if row.bytes and not idle else None, GIGA),
+        *([percent(None if idle else row.of_datasheet)] if sheet else []),
+        percent(None if idle else row.of_measured),
     )
+
+
+def _idle(row: ShareRow) -> bool:
+    """Whether a row has next to no weights and cache to move: of element-wise work whose share of every roof rounds to 0."""
+    shares = [share for share in (row.of_datasheet, row.of_measured) if share is not None]
+    return row.family == ELEMENTWISE and bool(shares) and max(shares) < NO_SHARE
 
 
 def _part(row: ShareRow, point: PointRow) -> str:

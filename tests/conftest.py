@@ -22,6 +22,9 @@ UNWANTED = (
     "FORCE_COLOR",
 )
 
+# Triton's interpreter runs the profiler's kernels on a processor; it is asked for before any of them is defined.
+os.environ["TRITON_INTERPRET"] = "1"
+
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
@@ -414,7 +415,8 @@ def test_without_scipy_one_line_says_what_to_install(monkeypatch: pytest.MonkeyP
     """Before anything is measured."""
     from roofcast.profiler.errors import UnavailableError
 
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
 
     with pytest.raises(UnavailableError, match=r"pip install 'roofcast\[profile\]'"):
         calibrating.need_scipy()

@@ -19,6 +19,7 @@ from roofcast.hwdb.efficiency_files import (
     ALIKE,
     BUILT_IN,
     CLASSES,
+    OWN,
     EfficiencyFileError,
     efficiency_files,
     hardware,
@@ -64,12 +65,12 @@ def test_there_are_files_of_every_card_that_was_fitted() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_built_in_files_are_of_what_is_known(name: str) -> None:
-    """A file is named by its accelerator, an id or a class, and an engine that --engine takes; it says both itself."""
+    """A file is named by its accelerator, an id or a class, and an engine that --engine takes or the profiler; it says both itself."""
     made = own_file(name)
 
     assert name == f"{made.accelerator}.{made.engine}"
     assert made.accelerator in accelerator_files() or made.accelerator in CLASSES
-    assert made.engine in set(ENGINES) - {"none"}
+    assert made.engine in {*ENGINES, OWN} - {"none"}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -105,7 +106,25 @@ def test_built_in_shares_are_of_the_roof(name: str) -> None:
         assert c.get("t0", 0) < 1e-3  # a launch takes microseconds
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(f".{OWN}")])
+def test_constants_of_the_profiler_have_their_provenance(name: str) -> None:
+    """Date, program, machine, driver, torch and clocks; how many rows, and how far those kept out are off."""
+    made = own_file(name)
+    told = made.provenance
+
+    assert told.by == "roofcast profile calibrate"
+    assert len(told.source) > 30
+    assert told.driver
+    assert told.torch
+    assert told.clock
+    for one in made.fits:
+        assert one.rows >= 6
+        assert one.median_error is not None
+        assert one.p90_error is not None
+        assert one.median_error <= one.p90_error
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(f".{OWN}")])
 def test_built_in_constants_have_their_provenance(name: str) -> None:
     """Date, program, source in words, and the hash of every file that a fit names."""
     made = own_file(name)

@@ -330,7 +330,7 @@ def test_an_empty_file_is_refused(text: str, tmp_path: Path) -> None:
         ("low_seconds", "never below the bound"),
         ("high_seconds", "high = expected exp(1.28 sigma)"),
         ("spread", "sigma^2 = parts^2 sum over families"),
-        ("gemm", "t = t0 + (C^4 + M^4)^(1/4) + walk min(k, split)"),
+        ("gemm", "t = (t0 + walk min(k, split)) (1 - single, where m is 1) + (C^4 + M^4)^(1/4)"),
         ("moe", "2 n k (full + "),
         ("attn_decode", "split s^2 / (s^2 + 256^2)"),
         ("attn_prefill", "D / (bandwidth em) + block b + chain s"),

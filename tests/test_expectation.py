@@ -152,7 +152,7 @@ def test_candidates_are_in_order_of_their_distance() -> None:
 
     assert ranks == sorted(ranks)
     assert len({one.path for one in found}) == len(found)
-    assert {one.engine for one in found if one.software == "alike"} == {"sglang", "tensorrt-llm"}
+    assert {one.engine for one in found if one.software == "alike"} == {"sglang", "tensorrt-llm", "roofcast"}
 
 
 def test_bandwidth_tells_the_nearest_of_the_same_kind() -> None:

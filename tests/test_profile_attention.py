@@ -114,7 +114,7 @@ def test_plans_that_cannot_be(heads: HeadShape, lengths: tuple[int, ...], says: 
 
 def test_scores_that_do_not_fit_are_a_row(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Math keeps n^2 scores; where they do not fit it says so, and flash runs."""
-    monkeypatch.setattr("roofcast.profiler.runtime._ram", lambda: (2**18, 2**30))
+    monkeypatch.setattr("roofcast.profiler.runtime._ram", lambda: (2**20, 2**30))
 
     math, _, flash, _ = profile_attention(runtime, AttentionPlan(HEADS, (256,)), Budget()).done
 
@@ -129,7 +129,7 @@ def test_a_cache_that_does_not_fit_is_a_row(runtime: Runtime, monkeypatch: pytes
 
     got = profile_attention(runtime, AttentionPlan(HEADS, (), (1024,), (2**16,)), Budget()).done
 
-    says = "keys and values take 16.0 GiB, 1.0 GiB are free"
+    says = f"it takes up to {3 * 16 * HEADS.query // HEADS.kv}.0 GiB, 1.0 GiB are free"
     assert [one.problem for one in got] == [f"out of memory on {runtime.machine.name}: {says}"] * 5
 
 

@@ -241,6 +241,55 @@ def test_the_budget_ends_it_after_the_point_at_hand(tiny: str, monkeypatch: pyte
     assert len(outcome.data["result"]["points"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("stopped", "code", "said"),
+    [
+        ("interrupted", 130, "interrupted"),
+        ("the budget is spent", 3, "no step could be measured: the budget is spent"),
+    ],
+)
+def test_no_weight_is_drawn_where_roofs_were_cut_short(
+    stopped: str, code: int, said: str, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step would follow; what is not measured is named."""
+    monkeypatch.setattr(
+        "roofcast.profiler.device.quick_roofs",
+        lambda runtime, *_: replace(device(LAPTOP), machine=runtime.machine, stopped=stopped),
+    )
+    monkeypatch.setattr("roofcast.profiler.decoder.Decoder", drawn)
+    outcome = roofcast("profile", "decode", tiny, *CPU, *FP32, "--batch", "1,2", "--context", "16")
+
+    assert outcome.code == code
+    assert outcome.complaint == said
+    assert f"{stopped}: not measured: decode of 1 at 16, decode of 2 at 16" in outcome.out
+    assert "measured roofs: read 4.4 TB/s" in outcome.out
+
+
+def drawn(*_: object) -> None:
+    """Stand for a decoder that must not be made."""
+    raise AssertionError("weights were drawn")
+
+
+def test_no_weight_is_drawn_once_the_budget_is_spent(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the last of the roofs took the rest of it."""
+    monkeypatch.setattr(timing.Budget, "spent", property(lambda _: True))
+    monkeypatch.setattr("roofcast.profiler.decoder.Decoder", drawn)
+    outcome = roofcast("profile", "decode", tiny, *CPU, *FP32, "--context", "16", "--budget", "60s")
+
+    assert outcome.code == 3
+    assert outcome.complaint == "no step could be measured: the budget is spent"
+
+
+def test_ctrl_c_while_weights_are_drawn_keeps_the_roofs(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are printed; exit 130."""
+    monkeypatch.setattr("roofcast.profiler.decoder.Decoder", lambda *_: interrupt())
+    outcome = roofcast("profile", "decode", tiny, *CPU, *FP32, "--batch", "1", "--context", "16")
+
+    assert outcome.code == 130
+    assert "interrupted: not measured: decode of 1 at 16" in outcome.out
+    assert "measured roofs: read 4.4 TB/s" in outcome.out
+
+
 def test_a_budget_for_nothing_is_no_answer(tiny: str) -> None:
     """Exit 3: nothing was measured."""
     outcome = roofcast("profile", "decode", tiny, *CPU, *FP32, "--context", "16", "--budget", "0.000001")
@@ -326,54 +375,3 @@ def test_attention_on_the_cpu() -> None:
     assert rows["prefill", "math"]["time"] is not None
     assert rows["decode", "split_kv"]["bytes_per_second"] > 0
     assert rows["prefill", "cudnn"]["problem"]
-
-
-def calibrated(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
-    """Let `calibrate` give the built-in constants of vLLM, as if they were of the profiler on this machine."""
-    from roofcast.hwdb.efficiency_files import BUILT_IN, read_efficiency
-    from roofcast.profiler.calibrate import Calibration
-
-    made = read_efficiency(BUILT_IN / "h200-sxm.vllm.yaml").model_copy(update={"engine": "roofcast"})
-    given: dict[str, Any] = {"efficiency": made, "fitted": ()} | changed
-    monkeypatch.setattr(
-        "roofcast.profiler.calibrate.calibrate", lambda runtime, *_: Calibration(runtime.machine, **given)
-    )
-
-
-def test_calibrate_writes_to_the_users_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimates take the constants from then on; an older file of the name is replaced, which is said."""
-    calibrated(monkeypatch)
-    path = home / "efficiency" / "h200-sxm.roofcast.yaml"
-    first, second = (roofcast("profile", "calibrate", *CPU) for _ in range(2))
-    estimate = answer(
-        "estimate", "llama-3.1-8b", "--gpu", "h200", "--phase", "decode", "--batch", "1", "--context", "1k"
-    )
-
-    assert first.code == second.code == 0, first.err
-    assert f"constants written to {path}" in first.out
-    assert "it is replaced" not in first.out
-    assert f"{path} was there before: it is replaced" in second.out
-    assert {row["fitted_on"] for row in estimate["result"]["efficiency"]} == {"h200-sxm.roofcast"}
-
-
-def test_calibrate_writes_where_it_is_told(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's folder stays as it is, and the file is read by --efficiency."""
-    calibrated(monkeypatch)
-    path = tmp_path / "mine.yaml"
-    found = answer("profile", "calibrate", *CPU, "--out", str(path))
-
-    assert found["result"]["calibration"]["file"] == str(path)
-    assert not (home / "efficiency").exists()
-    assert roofcast("estimate", "llama-3.1-8b", "--gpu", "h200", "--efficiency", str(path)).code == 0
-
-
-def test_calibrate_without_a_file_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reason is the last line, exit 3; interrupted it is 130."""
-    calibrated(monkeypatch, efficiency=None, problem="A CPU is not in the database")
-    lacking = roofcast("profile", "calibrate", *CPU)
-    calibrated(monkeypatch, unfinished=("gemm",), why="interrupted")
-    stopped = roofcast("profile", "calibrate", *CPU)
-
-    assert (lacking.code, stopped.code) == (3, 130)
-    assert lacking.complaint == "no constants are written: A CPU is not in the database"
-    assert "interrupted: not measured: gemm" in stopped.out

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from roofcast.hwdb import efficiency_files
 from tests.running import answer
 
 FOLDER = Path(__file__).parent / "fixtures" / "profiles"
@@ -47,3 +48,17 @@ def test_decode_waits_for_memory_and_prefill_for_arithmetic() -> None:
         assert point[near] > 0.7
         assert point[far] < 1 / 3
         assert point["near"] == near.removeprefix("of_")
+
+
+def test_what_steps_hide_is_no_more_than_calls_have(tmp_path: Path) -> None:
+    """With all of t0 hidden, and one row's launch already counted less, no term is expected below its bound."""
+    built_in = Path(efficiency_files.BUILT_IN, "h200-sxm.roofcast.yaml").read_text(encoding="utf-8")
+    step = "- family: step\n  format: decode\n  constants:\n"
+    assert step in built_in
+    file = tmp_path / "hidden.yaml"
+    file.write_text(built_in.replace(step, f"{step}    gemm: 1.0\n"), encoding="utf-8")
+    asked = ("--phase", "decode", "--batch", "1,2", "--context", "128", "--weights", "bf16", "--efficiency", str(file))
+    rows = answer("estimate", "smollm2-135m", "--gpu", "h200", "--offline", *asked)["result"]["phases"]
+    terms = [term for row in rows for term in row["terms"]]
+    assert len(terms) > 10
+    assert all(term["expected_seconds"] >= term["bound_seconds"] for term in terms)

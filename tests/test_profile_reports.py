@@ -8,7 +8,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -255,18 +255,6 @@ def test_the_saved_profile_is_up_to_date(*, update_golden: bool) -> None:
     assert SAVED.read_text(encoding="utf-8") == render_json(document)
 
 
-def test_a_saved_profile_is_compared_without_torch(tmp_path: Path) -> None:
-    """The same steps, beside bound and expected time, and their chart."""
-    chart = tmp_path / "x.png"
-    outcome = roofcast("profile", "compare", "--from", str(SAVED), "--phase", "decode", "--out", str(chart))
-
-    assert outcome.code == 0, outcome.err
-    assert "decode by measurement: memory-bound" in outcome.out
-    assert "prefill" not in outcome.out.partition("\nms is")[0]
-    assert "expect: by constants of" in outcome.out
-    assert chart.read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("command", ["device", "attention", "calibrate", "decode"])
 def test_measuring_without_torch(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that names the extra, whichever command."""
@@ -276,39 +264,23 @@ def test_measuring_without_torch(command: str, monkeypatch: pytest.MonkeyPatch) 
     refused(roofcast("profile", command, *model), 3, "needs torch", "roofcast[profile]")
 
 
-def test_validate_reads_a_profile() -> None:
-    """Its points are measurements of the engine roofcast, which is known."""
-    outcome = roofcast("validate", str(SAVED), "--offline")
+def test_element_wise_work_that_moves_next_to_nothing_has_no_rate() -> None:
+    """No share of 0.0 %, but a dash; whatever moves more keeps its share."""
+    slow = step("decode", 16, 1024)
+    parts = tuple(
+        replace(part, sample=replace(part.sample, seconds=1.0)) if part.name == "elementwise" else part
+        for part in slow.parts
+    )
+    text = text_of(steps_result("decode", [replace(slow, parts=parts)], expected=False), terms=True)
+    rows = {cells[0]: cells for cells in table_of(text, "terms of decode")}
 
-    assert outcome.code == 0, outcome.err
-    assert "2 measured points" in outcome.out
-    assert "ran none that is known" not in outcome.out
-
-
-def changed(tmp_path: Path, change: Any) -> str:
-    """The saved profile, changed, as a file."""
-    found = json.loads(SAVED.read_text(encoding="utf-8"))
-    change(found)
-    path = tmp_path / "changed.json"
-    path.write_text(json.dumps(found), encoding="utf-8")
-    return str(path)
+    assert rows["elementwise"][4:] == ["-", "-", "-", "-"]
+    assert "-" not in rows["ffn.down"]
+    assert rows["embedding"][-1].endswith("%")
 
 
-def test_saved_files_that_are_no_profiles(tmp_path: Path) -> None:
-    """One line each that names the file and what is wrong."""
-    other = tmp_path / "other.json"
-    other.write_text("{}")
-    broken = changed(tmp_path, lambda found: found["result"]["machine"].pop("name"))
+def test_notes_are_not_overlong() -> None:
+    """Each says one thing: a pipe has them on one line."""
+    lines = text_of(both_result()).splitlines()
 
-    refused(roofcast("profile", "compare", "--from", str(other)), 2, "--from", "roofcast.profile/1")
-    refused(roofcast("profile", "compare", "--from", str(tmp_path / "none")), 2, "cannot be read")
-    refused(roofcast("profile", "compare", "--from", broken), 2, "result.machine.name")
-    refused(roofcast("profile", "compare", "--from", str(SAVED), "--phase", "both"), 2, "prefill, decode")
-
-
-def test_a_saved_profile_without_steps(tmp_path: Path) -> None:
-    """As of `profile device`: neither comparing nor validating has anything to hold."""
-    empty = changed(tmp_path, lambda found: found["result"].update(points=[], measurements=[]))
-
-    refused(roofcast("profile", "compare", "--from", empty), 2, "holds no step")
-    refused(roofcast("validate", empty), 2, "profile without steps")
+    assert max(map(len, lines)) <= 240

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import signal
 import sys
 import warnings
 from dataclasses import replace
@@ -148,7 +149,8 @@ def gpu(torch: Any, monkeypatch: pytest.MonkeyPatch, **other: Any) -> SimpleName
         device=torch.device,
     )
     monkeypatch.setattr(module, "_torch", lambda: fake)
-    monkeypatch.setattr(module, "_driver", lambda index: (f"590.{index}", "SM 1980 MHz"))
+    monkeypatch.setattr(module, "_tried", lambda *_: None)
+    monkeypatch.setattr(module, "_driver", lambda _, index: (f"590.{index}", "SM 1980 MHz"))
     return fake
 
 
@@ -294,11 +296,12 @@ def test_formats_are_torchs_types(torch: Any) -> None:
     ]
 
 
-def smi(answer: str | Exception) -> Callable[..., Any]:
-    """A subprocess.run that answers for nvidia-smi."""
+def smi(answer: str | Exception, asked: list[str]) -> Callable[..., Any]:
+    """A subprocess.run that answers for nvidia-smi, and keeps which GPU it was asked of."""
 
     def run(command: list[str], **_: Any) -> Any:
-        assert command[:2] == ["nvidia-smi", "--id=3"]
+        assert command[0] == "nvidia-smi"
+        asked.append(command[1])
         assert all(part.startswith("--") for part in command[1:]), "only questions"
         if isinstance(answer, Exception):
             raise answer
@@ -317,9 +320,48 @@ def smi(answer: str | Exception) -> Callable[..., Any]:
 )
 def test_driver_and_clocks(monkeypatch: pytest.MonkeyPatch, answer: Any, found: tuple[str | None, str | None]) -> None:
     """They are read, never set; where they cannot be read they are not known."""
-    monkeypatch.setattr("subprocess.run", smi(answer))
+    asked: list[str] = []
+    monkeypatch.setattr("subprocess.run", smi(answer, asked))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    assert module._driver(3) == found
+    assert module._driver("1a-2b", 3) == found
+    assert asked[0] == "--id=GPU-1a-2b"
+
+
+def test_hidden_gpus_are_not_mistaken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's number 0 is another GPU than nvidia-smi's where CUDA_VISIBLE_DEVICES hides some: it is not asked for."""
+    asked: list[str] = []
+    monkeypatch.setattr("subprocess.run", smi("590.12, 345, 1980, 3201\n", asked))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert module._driver(None, 0) == (None, None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert module._driver(None, 0)[0] == "590.12"
+    assert asked == ["--id=0"]
+
+
+def test_a_triton_that_does_not_work_is_said(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are plain torch's then, and a remark says why."""
+    gpu(torch, monkeypatch)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    monkeypatch.setattr(module, "_tried", lambda *_: "Triton does not work here (no compiler)")
+    runtime = open_runtime()
+    assert not runtime.triton
+    assert runtime.machine.kernels == "torch"
+    assert runtime.machine.remarks[-1] == "Triton does not work here (no compiler)"
+
+
+def test_ctrl_c_waits_for_an_import() -> None:
+    """It is not lost, and comes when torch is loaded whole."""
+    reached: list[bool] = []
+
+    def load() -> None:
+        with module._uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert reached == [True]
 
 
 def test_first_lines() -> None:

@@ -8,6 +8,7 @@ from math import hypot, log
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.expected.families import FAMILIES, HOST, STEP
+from roofcast.calculators.expected.gemm import begun
 from roofcast.calculators.expected.limits import Limits
 from roofcast.calculators.expected.links import link_seconds
 from roofcast.calculators.expected.stream import stream_seconds
@@ -23,6 +24,7 @@ from roofcast.hwdb.efficiency_files import (
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, COLLECTIVE, GEMM, Op
 from roofcast.modelspec.schemes import Blocks
+from roofcast.modelspec.shapes import GemmShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -148,7 +150,8 @@ class Expectation:
             return op.calls * plan.factor * (formula(shape, plan.limits, plan.constants) - plan.hidden)
         one = plan.known.get(shape)
         if one is None:
-            one = plan.known[shape] = plan.factor * (formula(shape, plan.limits, plan.constants) - plan.hidden)
+            hidden = plan.hidden * _begun(shape, plan.constants) if plan.hidden else 0.0
+            one = plan.known[shape] = plan.factor * (formula(shape, plan.limits, plan.constants) - hidden)
         return op.calls * one
 
     def _plan(self, phase: str, family: str, number_format: str) -> _Plan:
@@ -227,6 +230,11 @@ class Expectation:
         if self.own is not None:
             yield given(self.accelerator, self.engine, self.own), self.own
         yield from ((one, _read(one.path)) for one in self.files)
+
+
+def _begun(shape: Shape, constants: Any) -> float:  # noqa: ANN401 - of a family
+    """Share of t0 that a call takes, of which no more can be hidden. [-]"""
+    return begun(shape.m, constants) if isinstance(shape, GemmShape) else 1.0
 
 
 def _read(path: Path) -> Efficiency:

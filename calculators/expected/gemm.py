@@ -67,6 +67,15 @@ def waste(m: float, n: float, sms: float) -> float:
     return least * sms / (m * n)
 
 
+def begun(m: float, c: GemmConstants) -> float:
+    """Share of t0 and of the walk that a product of m rows takes: 1, of one row alone 1 - single. [-]
+
+    >>> begun(1, GemmConstants(single=0.75)), begun(2, GemmConstants(single=0.75))
+    (0.25, 1.0)
+    """
+    return 1.0 if m > 1.0 else 1.0 - min(1.0, c.single)
+
+
 def gemm_seconds(shape: GemmShape, limits: Limits, c: GemmConstants) -> float:
     """Expected time of [m, k] @ [k, n]. [s]
 
@@ -95,5 +104,5 @@ def gemm_seconds(shape: GemmShape, limits: Limits, c: GemmConstants) -> float:
     more, less = (compute, memory) if compute > memory else (memory, compute)
     square = (less / more) ** 2 if more else 0.0
     both = more * sqrt(sqrt(1.0 + square * square))
-    start = 1.0 if m > 1.0 else 1.0 - min(1.0, c.single)
+    start = begun(m, c)
     return start * c.t0 + both + start * c.walk * min(k, c.split) + m * (c.row + c.passes * k / bandwidth)
