@@ -14,13 +14,15 @@ from roofcast.modelspec.strictjson import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from roofcast.calculators.profile_rows import MachineRow, ProfileResult
+    from roofcast.calculators.profile_rows import MachineRow, PointRow, ProfileResult
     from roofcast.calculators.profile_work import Against
     from roofcast.calculators.profiled import DeviceProfile, StepProfile
     from roofcast.cli.deploy import Efficiencies
     from roofcast.cli.profiling_steps import Model
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model as Loaded
+
+ABOVE = 1.3  # times a measured roof, above which it is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,19 @@ def told(
         ),
         unfinished=list(profile.left),
     )
-    return result, _constants_remarks(against)
+    return result, _constants_remarks(against) + remarks([], [above_roofs(rows)])
+
+
+def above_roofs(rows: Sequence[PointRow]) -> str | None:
+    """What to say where families are far above the measured roofs."""
+    shares = [one.of_measured for row in rows for one in row.families if one.of_measured is not None]
+    above = [share for share in shares if share > ABOVE]
+    if not above:
+        return None
+    return (
+        f"{len(above):,} of {len(shares):,} families reach up to {max(above):.0%} of the measured roof: their weights or caches "
+        "stay in the last cache, or something else used the machine as its roofs were measured"
+    )
 
 
 def _accelerator(identity: str | None) -> Accelerator | None:

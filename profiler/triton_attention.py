@@ -35,6 +35,16 @@ def first_seen(length, window, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def softened(score, seen, peak, total):
+    """One tile of a running softmax: its weights, what is summed so far shrinks by, the largest score and the sum."""
+    score = tl.where(seen, score, -1e30)
+    most = tl.maximum(peak, tl.max(score, 1))
+    shrink = tl.exp2(peak - most)
+    weight = tl.where(seen, tl.exp2(score - most[:, None]), 0.0)
+    return weight, shrink, most, total * shrink + tl.sum(weight, 1)
+
+
+@triton.jit
 def decode_kernel(
     queries, places, keys, values, parts, peaks, sums,
     S, H, K, D, V, window, scale,
@@ -74,14 +84,8 @@ def decode_kernel(
             k = tl.load(keys + at[:, None] * D + cols[None, :], mask=seen[:, None] & (cols < D)[None, :], other=0.0)
             v = tl.load(values + at[:, None] * V + vcols[None, :], mask=seen[:, None] & (vcols < V)[None, :], other=0.0)
         score = tl.dot(q, tl.trans(k).to(q.dtype), input_precision="ieee")
-        score = tl.where(seen[None, :], score, -1e30)
-        most = tl.maximum(peak, tl.max(score, 1))
-        shrink = tl.exp2(peak - most)
-        weight = tl.exp2(score - most[:, None])
-        weight = tl.where(seen[None, :], weight, 0.0)
-        total = total * shrink + tl.sum(weight, 1)
+        weight, shrink, peak, total = softened(score, seen[None, :], peak, total)
         acc = tl.dot(weight.to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
-        peak = most
     spot = (batch.to(tl.int64) * H + heads) * SPLITS + split
     tl.store(peaks + spot, peak, mask=live)
     tl.store(sums + spot, total, mask=live)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import triton
 import triton.language as tl
 
-from roofcast.profiler.triton_attention import LEAST_ROWS, LOG2E, join, space, splits_of
+from roofcast.profiler.triton_attention import LEAST_ROWS, LOG2E, join, softened, space, splits_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,13 +48,8 @@ def latent_kernel(
         key = tl.load(at + rank + tail[None, :], mask=seen[:, None] & (tail < rope)[None, :], other=0.0)
         score = tl.dot(q, tl.trans(latent), input_precision="ieee")
         score = tl.dot(turned, tl.trans(key), score, input_precision="ieee") * scale
-        score = tl.where(seen[None, :], score, -1e30)
-        most = tl.maximum(peak, tl.max(score, 1))
-        shrink = tl.exp2(peak - most)
-        weight = tl.where(seen[None, :], tl.exp2(score - most[:, None]), 0.0)
-        total = total * shrink + tl.sum(weight, 1)
+        weight, shrink, peak, total = softened(score, seen[None, :], peak, total)
         acc = tl.dot(weight.to(latent.dtype), latent, acc * shrink[:, None], input_precision="ieee")
-        peak = most
     spot = (batch.to(tl.int64) * H + heads) * SPLITS + split
     tl.store(peaks + spot, peak, mask=live)
     tl.store(sums + spot, total, mask=live)

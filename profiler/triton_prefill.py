@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from roofcast.profiler.triton_attention import LOG2E, first_seen
+from roofcast.profiler.triton_attention import LOG2E, first_seen, softened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,17 +49,10 @@ def prefill_kernel(
         score = tl.dot(q, tl.trans(k).to(q.dtype), input_precision="ieee") * scale
         seen = spots[None, :] <= rows[:, None]
         if WINDOW:
-            if CHUNK:
-                seen = seen & (spots[None, :] >= ((rows // window) * window)[:, None])
-            else:
-                seen = seen & (spots[None, :] > (rows - window)[:, None])
-        score = tl.where(seen, score, -1e30)
-        most = tl.maximum(peak, tl.max(score, 1))
-        shrink = tl.exp2(peak - most)
-        weight = tl.where(seen, tl.exp2(score - most[:, None]), 0.0)
-        total = total * shrink + tl.sum(weight, 1)
+            oldest = rows // window * window if CHUNK else rows - window + 1
+            seen = seen & (spots[None, :] >= oldest[:, None])
+        weight, shrink, peak, total = softened(score, seen, peak, total)
         acc = tl.dot(weight.to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
-        peak = most
     made = acc / total[:, None]
     place = out + ((batch.to(tl.int64) * n + rows) * H + head)[:, None] * V + vcols[None, :]
     tl.store(place, made.to(out.dtype.element_ty), mask=(rows < n)[:, None] & (vcols < V)[None, :])

@@ -118,7 +118,7 @@ def roofline_chart(result: RooflineResult, *, dark: bool = False) -> Figure:
     plane = plane_of(result, marks)
     with own_style():
         figure = Figure((WIDTH, HEIGHT), dpi=DPI, facecolor=theme.ground)
-        axes = _axes(figure, plane, theme)
+        axes = log_axes(figure, plane, ("FLOP/byte", "FLOP/s of one device"), theme)
         few = len(marks) <= CROWD
         solid = [around(spot_of(plane, mark), MARK + 1, MARK + 1) for mark in marks if few]
         lines = [*roof_lines(result, plane), *(joins(plane, marks) if few else ())]
@@ -134,7 +134,8 @@ def roofline_chart(result: RooflineResult, *, dark: bool = False) -> Figure:
     return figure
 
 
-def _axes(figure: Figure, plane: Plane, theme: Theme) -> Axes:
+def log_axes(figure: Figure, plane: Plane, names: tuple[str, str], theme: Theme) -> Axes:
+    """Axes of a roofline, both logarithmic, with their names, across and up."""
     page = WIDTH * POINT, HEIGHT * POINT
     axes = figure.add_axes(
         (
@@ -146,8 +147,8 @@ def _axes(figure: Figure, plane: Plane, theme: Theme) -> Axes:
         facecolor=theme.ground,
     )
     axes.set(xscale="log", yscale="log", xlim=plane.x, ylim=plane.y)
-    axes.set_xlabel("FLOP/byte", fontsize=NORMAL, color=theme.ink)
-    axes.set_ylabel("FLOP/s of one device", fontsize=NORMAL, color=theme.ink)
+    axes.set_xlabel(names[0], fontsize=NORMAL, color=theme.ink)
+    axes.set_ylabel(names[1], fontsize=NORMAL, color=theme.ink)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show_si(value, "", 3)))
     for axis in (axes.xaxis, axes.yaxis):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from roofcast.hwdb.units import show_si
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, GEMM, MOE
@@ -18,7 +17,7 @@ from roofcast.reports.chart import FRAME, HEIGHT, MARK, NORMAL, POINT, SMALL, WI
 from roofcast.reports.document import plain
 from roofcast.reports.labels import Label, Surroundings, around, placed
 from roofcast.reports.numbers import context_name
-from roofcast.reports.plot import DPI, LIGHT, own_style, saved_as
+from roofcast.reports.plot import DPI, LIGHT, log_axes, own_style, saved_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +97,7 @@ def profile_chart(result: ProfileResult) -> Figure:
     plane = plane_of(roofs, dots)
     with own_style():
         figure = Figure((WIDTH, HEIGHT), dpi=DPI, facecolor=LIGHT.ground)
-        axes = _axes(figure, plane)
+        axes = log_axes(figure, plane, ("FLOP/byte of weights and cache", "FLOP/s"), LIGHT)
         solid = [around(plane.spot(dot.intensity, dot.rate), MARK + 1, MARK + 1) for dot in dots]
         named: list[Box] = []
         for number, roof in enumerate(roofs):
@@ -153,26 +152,6 @@ def plane_of(roofs: Sequence[Roof], dots: Sequence[Dot]) -> Plane:
     least = min([*across, *(ridge / 100 for ridge in ridges)]) / 2.5
     most = max([*across, *(ridge * 8 for ridge in ridges)]) * 2.5
     return Plane((least, most), (min(up) / 3, max(up) * 4))
-
-
-def _axes(figure: Figure, plane: Plane) -> Axes:
-    page = WIDTH * POINT, HEIGHT * POINT
-    size = (FRAME.right - FRAME.left) / page[0], (FRAME.top - FRAME.bottom) / page[1]
-    axes = figure.add_axes((FRAME.left / page[0], FRAME.bottom / page[1], *size), facecolor=LIGHT.ground)
-    axes.set(xscale="log", yscale="log", xlim=plane.x, ylim=plane.y)
-    axes.set_xlabel("FLOP/byte of weights and cache", fontsize=NORMAL, color=LIGHT.ink)
-    axes.set_ylabel("FLOP/s", fontsize=NORMAL, color=LIGHT.ink)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show_si(value, "", 3)))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(numticks=12))
-        axis.set_minor_formatter(NullFormatter())
-    axes.tick_params(which="both", colors=LIGHT.ink, labelsize=NORMAL)
-    axes.grid(visible=True, which="major", color=LIGHT.faint, alpha=0.25, linewidth=0.5)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in {"left", "bottom"})
-        spine.set_color(LIGHT.faint)
-    return axes
 
 
 def _corners(roof: Roof, plane: Plane) -> tuple[list[float], list[float]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from roofcast.cli.profiling_compare import above_roofs
 from tests.checkpoints import LLAMA_3_1_8B, folder_of
 from tests.running import refused, roofcast
 
@@ -202,3 +204,13 @@ def test_a_saved_profile_without_steps(tmp_path: Path) -> None:
 
     refused(roofcast("profile", "compare", "--from", empty), 2, "holds no step")
     refused(roofcast("validate", empty), 2, "profile without steps")
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"), [((0.9, 1.29, None), None), ((1.31, 4.01, 0.5), "2 of 3 families reach up to 401%")]
+)
+def test_families_far_above_the_measured_roofs_are_said(shares: tuple[float | None, ...], said: str | None) -> None:
+    """A kernel may beat a plain product by a little; by more, its data were in a cache or the roofs were disturbed."""
+    rows: Any = [SimpleNamespace(families=[SimpleNamespace(of_measured=share) for share in shares])]
+    found = above_roofs(rows)
+    assert found is None if said is None else found is not None and found.startswith(said)
