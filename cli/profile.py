@@ -166,6 +166,7 @@ def decode(
 
 @profile.command("compare")
 def compare(
+    asking: typer.Context,
     model: options.OneModel = None,
     phase: PhaseName = None,
     batch: Batches = "1,16",
@@ -189,13 +190,14 @@ def compare(
 
     Which roof prefill and decode are under, by measurement; the roofline with the measured points with --out x.png.
     """
-    from roofcast.cli.profiling_compare import answer_saved
+    from roofcast.cli.profiling_compare import answer_saved, refuse_measuring
     from roofcast.cli.profiling_steps import Model, answer_steps, phases_asked
 
     wanted, said = phases_asked(phase), Model(model, weights, routing, seed, revision, offline)
     asked = Steps(("1", prompt) if "prefill" in wanted else None, (batch, context) if "decode" in wanted else None)
     output = format, out, strict
     if saved is not None:
+        refuse_measuring(asking)
         answer_saved(saved, said, wanted, efficiency, output)
     else:
         answer_steps("compare", said, asked, (device, budget), output, terms=True, efficiency=efficiency)

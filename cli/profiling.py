@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Document
 
 MOST_LEFT: Final = 6  # labels of what was not measured, in a warning
+PROCESSOR: Final = 120.0  # seconds that measuring on a processor takes at most, unless it is given more
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Bench:
 
     runtime: Runtime
     budget: Budget
+    limited: bool = False
+    """Whether the budget is what a processor is given where none is asked for."""
 
     @property
     def accelerator(self) -> Accelerator | None:
@@ -94,7 +97,8 @@ def bench(device: str | None, seconds: float | None) -> Bench:
     from roofcast.profiler.timing import Budget
 
     runtime = open_runtime(device)
-    return Bench(runtime, Budget(seconds))
+    limited = seconds is None and runtime.kind == "cpu"
+    return Bench(runtime, Budget(PROCESSOR if limited else seconds), limited=limited)
 
 
 @contextmanager
@@ -122,7 +126,9 @@ def machine_remarks(opened: Bench) -> Remarks:
 
     machine = opened.runtime.machine
     unknown = f"{machine.name} is not in the database: measured roofs stand alone (README.md tells how to add it)"
-    return remarks(warnings=machine.remarks, notes=[unknown if machine.accelerator is None else None])
+    minutes = f"on a processor measuring ends after {PROCESSOR / 60:.0f} minutes where --budget does not say otherwise"
+    notes = [unknown if machine.accelerator is None else None, minutes if opened.limited else None]
+    return remarks(warnings=machine.remarks, notes=notes)
 
 
 def left_line(left: Sequence[str], why: str) -> str | None:

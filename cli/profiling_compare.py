@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.errors import UsageError
 from roofcast.cli.profiling import written
 from roofcast.cli.session import load
 from roofcast.modelspec.errors import ModelError
@@ -13,6 +14,8 @@ from roofcast.modelspec.strictjson import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import typer
 
     from roofcast.calculators.profile_rows import MachineRow, PointRow, ProfileResult
     from roofcast.calculators.profile_work import Against
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model as Loaded
 
+MEASURING = frozenset(
+    ("batch", "context", "prompt", "routing", "device", "budget", "seed")
+)  # no part in a saved profile
 ABOVE = 1.3  # times a measured roof, above which it is said
 
 
@@ -89,6 +95,20 @@ def above_roofs(rows: Sequence[PointRow]) -> str | None:
         f"{len(above):,} of {len(shares):,} families reach up to {max(above):.0%} of the measured roof: their weights or caches "
         "stay in the last cache, or something else used the machine as its roofs were measured"
     )
+
+
+def refuse_measuring(asking: typer.Context) -> None:
+    """Refuses options of a measurement beside a saved one.
+
+    Raises:
+        UsageError: naming the first.
+    """
+    for parameter in asking.command.params:
+        source = asking.get_parameter_source(parameter.name or "")
+        if parameter.name in MEASURING and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--from is measured already: {parameter.opts[0]} says what to measure; leave one of them out"
+            )
 
 
 def _accelerator(identity: str | None) -> Accelerator | None:

@@ -214,3 +214,12 @@ def test_families_far_above_the_measured_roofs_are_said(shares: tuple[float | No
     rows: Any = [SimpleNamespace(families=[SimpleNamespace(of_measured=share) for share in shares])]
     found = above_roofs(rows)
     assert found is None if said is None else found is not None and found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "option", [("--batch", "4"), ("--prompt", "1k"), ("--device", "cpu"), ("--budget", "9s"), ("--seed", "1")]
+)
+def test_a_saved_profile_is_not_measured_again(option: tuple[str, str]) -> None:
+    """What says what to measure does not go with it."""
+    saved = str(Path(__file__).parent / "fixtures" / "profiles" / "made-up.json")
+    refused(roofcast("profile", "compare", "--from", saved, *option), 2, f"{option[0]} says what to measure")
