@@ -9,7 +9,10 @@ from math import expm1, nan
 from pathlib import Path
 from statistics import median
 
-from roofcast.calculators.expected.interval import Z80
+from roofcast.profiler import fitting
+from roofcast.profiler.fitting import quantile
+
+__all__ = ("Fitted", "asked_of", "errors", "parser_of", "quantile", "spread", "transferred")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +51,10 @@ def errors(logs: Iterable[float]) -> list[float]:
     return sorted(abs(expm1(x)) for x in logs)
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share of sorted values lies."""
-    return values[min(len(values) - 1, int(share * len(values)))]
-
-
 def spread(logs: Iterable[float]) -> float:
-    """Standard deviation whose normal has the same 80 % interval: (q90 - q10) / 2.563. Wild rows do not widen it."""
-    ordered = sorted(logs)
-    return (quantile(ordered, 0.9) - quantile(ordered, 0.1)) / (2 * Z80) if ordered else nan
+    """That of the profiler's fits; not a number of no rows."""
+    every = list(logs)
+    return fitting.spread(every) if every else nan
 
 
 def transferred(way: str, logs: Sequence[float]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from roofcast.cli.errors import INTERRUPTED, UNDETERMINED, complain
+from roofcast.cli.progress import progress_of
 from roofcast.cli.session import Output, chart_ending, check_output, present, present_chart
 from roofcast.hwdb.units import UnitError, parse_duration
 
@@ -104,20 +104,8 @@ def bench(device: str | None, seconds: float | None) -> Bench:
 @contextmanager
 def watching() -> Iterator[Watch | None]:
     """A bar on stderr with what is being measured; None where stderr is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def watch(label: str, number: int, total: int) -> None:
-            bar.update(task, description=label, completed=number, total=total)
-
-        yield watch
+    with progress_of("starting") as bar:
+        yield None if bar is None else bar.at
 
 
 def machine_remarks(opened: Bench) -> Remarks:

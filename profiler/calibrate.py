@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.expected.attention import DecodeConstants, PrefillConstants, decode_seconds, prefill_seconds
+from roofcast.calculators.expected.expectation import SMS
 from roofcast.calculators.expected.experts import ExpertsConstants, experts_seconds
 from roofcast.calculators.expected.gemm import GemmConstants, gemm_seconds
 from roofcast.calculators.expected.limits import Limits
@@ -50,7 +51,6 @@ BY: Final = "roofcast profile calibrate"
 BF16_LEAST: Final = (8, 0)  # compute capability that multiplies bf16 itself
 HOSTS: Final = "host"
 ANY: Final = "any"
-SMS: Final = 108.0  # multiprocessors of a device whose data sheet has no such thing, as `estimate` takes them
 PACKS: Final = 0.0  # flash attention has a block for each query head
 TILE: Final = 128.0  # keys of its tiles; an assumption
 DECODE_EC: Final = 0.5  # share of the peak in decode attention, which no row tells, since it waits for memory

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.expected.attention import decode_seconds, prefill_seconds
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, ELEMENTWISE, GEMM, MOE
@@ -388,7 +387,3 @@ def _routing(bench: Bench, mixture: Mixture, x: Tensor, chosen: Chosen, label: s
     into = Chosen(chosen.experts.clone(), chosen.weights.clone())
     whole = bench.seconds([partial(bench.kernels.route, x, router, into)], into.weights, 0.0, label)
     return max(0.0, whole - bench.seconds([partial(bench.kernels.linear, x, router, scores)], scores, 0.0, label))
-
-
-#: family -> its formula over shapes of rows, of attention
-ATTENTION: Final = {ATTN_DECODE: decode_seconds, ATTN_PREFILL: prefill_seconds}

@@ -1,15 +1,15 @@
-"""PyTorch's backends of attention on a device: each one alone, why one cannot run, which is the fastest at a shape."""
+"""PyTorch's backends of attention on a device: each one alone, and why one cannot run."""
 
 from __future__ import annotations
 
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.profiler.errors import OutOfMemoryError, UnavailableError
 from roofcast.profiler.runtime import first_line
-from roofcast.profiler.timing import memory_guard, time_work
+from roofcast.profiler.timing import memory_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,6 @@ BACKENDS: Final = {
 FUSED: Final = ("cudnn", "flash", "efficient")
 #: beginning of the line with which torch heads its reasons against a backend
 HEADINGS: Final = {"efficient": "memory efficient", "flash": "flash attention", "cudnn": "cudnn attention"}
-CHOICE: Final = 0.03  # seconds that one backend is timed to choose
 SCORE_COPIES: Final = 3  # of the score matrix that math keeps at once, in fp32
 
 
@@ -148,68 +147,3 @@ def reason(backend: str, lines: Sequence[str]) -> str | None:
         elif ours and "runtime disabled" not in line:
             return line
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a shape is computed: by which backend, and whether KV heads are expanded for it first."""
-
-    backend: str
-    expand: bool = False
-
-
-class Backends:
-    """The fastest backend for every shape that attention meets, timed at first use.
-
-    Args:
-        runtime: the device.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._ways: dict[tuple[object, ...], Way] = {}
-
-    def attention(self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Tensor:
-        """softmax(scale Q K^T) V by the fastest backend; query [B, H, n, D], key [B, K, S, D], value [B, K, S, V].
-
-        A shape that is met first while a graph is recorded is left to torch, for nothing can be timed then.
-        """
-        inputs = Inputs(query, key, value, scale, causal)
-        known = self._shape(inputs) in self._ways
-        if not known and self._runtime.on_cuda and self._runtime.torch.cuda.is_current_stream_capturing():
-            return attend(self._runtime, inputs)
-        return self._run(self._way(inputs), inputs)
-
-    def fastest(self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> str:
-        """Name of the fastest backend at a shape."""
-        return self._way(Inputs(query, key, value, scale, causal)).backend
-
-    @staticmethod
-    def _shape(inputs: Inputs) -> tuple[object, ...]:
-        tensors = (inputs.query, inputs.key, inputs.value)
-        return (*(tuple(one.shape) for one in tensors), inputs.query.dtype, inputs.causal)
-
-    def _way(self, inputs: Inputs) -> Way:
-        at = self._shape(inputs)
-        if at not in self._ways:
-            times: dict[Way, float] = {}
-            for backend in FUSED:
-                with suppress(UnavailableError):  # out of memory is one
-                    way = Way(backend, accepted(self._runtime, backend, inputs) is not inputs)
-                    times[way] = self._timed(way, inputs)
-            self._ways[at] = min(times, key=times.__getitem__) if times else self._last(inputs)
-        return self._ways[at]
-
-    def _last(self, inputs: Inputs) -> Way:
-        """The backend that takes every head, where the device has memory for its scores."""
-        return Way("math", accepted(self._runtime, "math", inputs) is not inputs)
-
-    def _timed(self, way: Way, inputs: Inputs) -> float:
-        """Time of one call; a result that is no number does not count. [s]"""
-        if not bool(self._runtime.torch.isfinite(self._run(way, inputs)).all()):
-            raise BackendError(f"{way.backend}: its result is no number")
-        return time_work(self._runtime, lambda: self._run(way, inputs), span=CHOICE).seconds
-
-    def _run(self, way: Way, inputs: Inputs) -> Tensor:
-        with only(way.backend):
-            return attend(self._runtime, inputs.expanded() if way.expand else inputs)

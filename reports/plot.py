@@ -182,7 +182,7 @@ def _roofs(
         text = f"{height.name} {show_si(peak, 'FLOP/s', 3)}"
         left = plane.spot(top, peak)[0] + 4
         box = _beside(text, (left, plane.spot(ridge, peak)[1]), near, named)
-        _text(axes, text, box.middle, ink, NORMAL)
+        write_at(axes, text, box.middle, ink, NORMAL)
         named.append(box)
     for height in reversed(heights):
         at = plane.spot(height.ridge, height.peak)[0]
@@ -217,7 +217,7 @@ def _ridge(axes: Axes, text: str, x: float, named: Sequence[Box], theme: Theme) 
         for side in (-1, 1)
     ]
     box = next((box for box in boxes if not any(box.meets(other) for other in named)), boxes[0])
-    _text(axes, text, box.middle, theme.ink, SMALL, rotation=90)
+    write_at(axes, text, box.middle, theme.ink, SMALL, rotation=90)
     return box
 
 
@@ -235,7 +235,7 @@ def _bandwidth(axes: Axes, result: RooflineResult, plane: Plane, marks: Sequence
     away = [min((math.dist(spot, point) for point in taken), default=0.0) for spot in spots]
     x, y = next((spot for spot, room in zip(spots, away, strict=True) if room > long), spots[away.index(max(away))])
     middle = x - math.sin(angle) * NORMAL, y + math.cos(angle) * NORMAL
-    _text(axes, text, middle, theme.ink, NORMAL, rotation=math.degrees(angle))
+    write_at(axes, text, middle, theme.ink, NORMAL, rotation=math.degrees(angle))
     steps = [step * long / 5 for step in range(-2, 3)]
     return [
         around((middle[0] + step * math.cos(angle), middle[1] + step * math.sin(angle)), long / 4, NORMAL * 1.2)
@@ -350,7 +350,8 @@ def _shape(label: str, marker: str, inside: str, theme: Theme) -> Line2D:
     )
 
 
-def _text(axes: Axes, text: str, middle: Spot, colour: str, size: float, *, rotation: float = 0) -> None:
+def write_at(axes: Axes, text: str, middle: Spot, colour: str, size: float, *, rotation: float = 0) -> None:
+    """Writes a text around a place on the page, as it stands."""
     axes.annotate(
         text,
         (0, 0),
@@ -362,6 +363,7 @@ def _text(axes: Axes, text: str, middle: Spot, colour: str, size: float, *, rota
         color=colour,
         rotation=rotation,
         annotation_clip=False,
+        parse_math=False,
     )
 
 

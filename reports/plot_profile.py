@@ -17,7 +17,7 @@ from roofcast.reports.chart import FRAME, HEIGHT, MARK, NORMAL, POINT, SMALL, WI
 from roofcast.reports.document import plain
 from roofcast.reports.labels import Label, Surroundings, around, placed
 from roofcast.reports.numbers import context_name
-from roofcast.reports.plot import DPI, LIGHT, log_axes, own_style, saved_as
+from roofcast.reports.plot import DPI, LIGHT, log_axes, own_style, saved_as, write_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,7 +206,7 @@ def _along(axes: Axes, text: str, line: Segment, side: int, look: tuple[str, Seq
     ]
     boxes = [around(spot, wide * math.cos(angle), wide * abs(math.sin(angle)) + NORMAL * 1.3) for spot in spots]
     box = next((box for box in boxes if not any(map(box.meets, look[1]))), boxes[0])
-    _text(axes, text, box.middle, look[0], rotation=math.degrees(angle))
+    write_at(axes, text, box.middle, look[0], NORMAL, rotation=math.degrees(angle))
     return box
 
 
@@ -315,20 +315,4 @@ def _entry(label: str, marker: str, inside: str, size: float) -> Line2D:
     edge = LIGHT.ink if inside == LIGHT.ground else inside
     return Line2D(
         [], [], label=label, marker=marker, color=edge, markerfacecolor=inside, markersize=size, linestyle="none"
-    )
-
-
-def _text(axes: Axes, text: str, middle: tuple[float, float], colour: str, *, rotation: float = 0) -> None:
-    axes.annotate(
-        text,
-        (0, 0),
-        xytext=middle,
-        textcoords="figure points",
-        ha="center",
-        va="center",
-        fontsize=NORMAL,
-        color=colour,
-        rotation=rotation,
-        annotation_clip=False,
-        parse_math=False,
     )

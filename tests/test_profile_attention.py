@@ -12,7 +12,7 @@ from roofcast.profiler import attention_call, sdpa_choice
 from roofcast.profiler.attention import SPLIT, AttentionPlan, profile_attention
 from roofcast.profiler.attention_call import HeadShape
 from roofcast.profiler.errors import OutOfMemoryError, ProfileUsageError, WrongOutputError
-from roofcast.profiler.sdpa_choice import BACKENDS, BackendError, Backends, Inputs, accepted, attend, reason
+from roofcast.profiler.sdpa_choice import BACKENDS, BackendError, Inputs, accepted, attend, reason
 from roofcast.profiler.sweep import INTERRUPTED, SPENT, Swept
 from roofcast.profiler.timing import Budget
 
@@ -236,14 +236,12 @@ def test_heads_are_expanded_where_groups_are_unknown(runtime: Runtime, monkeypat
     inputs = drawn()
 
     wider = accepted(runtime, "flash", inputs)
-    chosen = Backends(runtime).attention(inputs.query, inputs.key, inputs.value, inputs.scale, inputs.causal)
     (point,) = (
         one for one in profile_attention(runtime, AttentionPlan(HEADS, (8,)), Budget()).done if one.backend == "flash"
     )
 
     assert (wider.key.shape, wider.value.shape) == ((1, 4, 24, 16), (1, 4, 24, 16))
     assert torch.allclose(attend(runtime, wider).double(), plain(inputs), atol=1e-5)
-    assert torch.allclose(chosen.double(), plain(inputs), atol=1e-5)
     assert (point.problem, point.note) == (None, "takes no groups: KV heads expanded to 4 beforehand")
 
 
@@ -273,64 +271,6 @@ def test_reasons_stand_under_headings() -> None:
     assert reason("cudnn", lines) is None
     assert reason("efficient", lines) is None
     assert reason("math", lines) is None
-
-
-def test_the_fastest_is_chosen_once(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backends that run are timed at the first use of a shape, and never again at it."""
-    timed: list[str] = []
-    times = {"cudnn": 3.0, "flash": 1.0, "efficient": 2.0}
-    monkeypatch.setattr(sdpa_choice, "accepted", lambda _, __, inputs: inputs)
-
-    def time(_: Backends, way: Any, __: Inputs) -> float:
-        timed.append(way.backend)
-        return times[way.backend]
-
-    monkeypatch.setattr(Backends, "_timed", time)
-    backends, one, other = Backends(runtime), drawn(), drawn(n=8)
-
-    for inputs in (one, one, other, one):
-        assert backends.fastest(inputs.query, inputs.key, inputs.value, 0.25, causal=True) == "flash"
-
-    assert timed == ["cudnn", "flash", "efficient"] * 2
-
-
-def test_math_is_the_last_resort(runtime: Runtime) -> None:
-    """Keys wider than values have no other backend on a processor."""
-    inputs, backends = drawn(value_width=8), Backends(runtime)
-
-    got = backends.attention(inputs.query, inputs.key, inputs.value, inputs.scale, inputs.causal)
-
-    assert backends.fastest(inputs.query, inputs.key, inputs.value, inputs.scale, inputs.causal) == "math"
-    assert torch.allclose(got.double(), plain(inputs), atol=1e-5)
-
-
-def test_a_backend_without_numbers_is_not_chosen(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were flash to give NaN, math would be taken."""
-    real = sdpa_choice.attend
-    broken = iter([False, True, False])  # accepted, timed, accepted by math
-
-    def attend_or_not(here: Runtime, inputs: Inputs) -> Any:
-        out = real(here, inputs)
-        return out * torch.nan if next(broken, False) else out
-
-    monkeypatch.setattr(sdpa_choice, "attend", attend_or_not)
-    inputs = drawn()
-
-    assert Backends(runtime).fastest(inputs.query, inputs.key, inputs.value, inputs.scale, causal=True) == "math"
-
-
-def test_nothing_is_timed_while_a_graph_is_recorded(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shape that is met first there is left to torch."""
-    fake = SimpleNamespace(
-        cuda=SimpleNamespace(is_current_stream_capturing=lambda: True), nn=torch.nn, isfinite=torch.isfinite
-    )
-    recording: Any = replace(runtime, torch=fake, machine=replace(runtime.machine, kind="cuda"))  # type: ignore[arg-type]
-    monkeypatch.setattr(Backends, "_timed", lambda *_: pytest.fail("timed"))
-    inputs = drawn()
-
-    got = Backends(recording).attention(inputs.query, inputs.key, inputs.value, inputs.scale, inputs.causal)
-
-    assert torch.allclose(got.double(), plain(inputs), atol=1e-5)
 
 
 def test_memory_beside_the_output(runtime: Runtime) -> None:
