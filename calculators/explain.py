@@ -152,6 +152,36 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "positions": ("roofcast.calculators.drafts", "Shape.positions"),
     "chi_square": ("roofcast.calculators.rejection", "check_rule"),
     "bytes_per_element": ("roofcast.modelspec.formats", "Format.bytes_per_element"),
+    **dict.fromkeys(
+        (
+            "input_gpu_seconds",
+            "cached_input_gpu_seconds",
+            "output_gpu_seconds",
+            "output_over_input",
+            "cached_over_input",
+        ),
+        ("roofcast.calculators.cost", "load_times"),
+    ),
+    **dict.fromkeys(
+        ("input_dollars", "cached_input_dollars", "output_dollars", "blended_dollars", "own_request_dollars"),
+        ("roofcast.calculators.cost", "token_costs"),
+    ),
+    "requests_per_second": ("roofcast.calculators.cost", "request_seconds"),
+    "joules_per_token": ("roofcast.calculators.cost", "energy_per_token"),
+    "dollars_per_hour": ("roofcast.calculators.price", "hourly_cost"),
+    "write_off": ("roofcast.calculators.cost", "write_off"),
+    "power": ("roofcast.calculators.cost", "electricity"),
+    "workload_requests_per_second": ("roofcast.calculators.price", "workload_row"),
+    "ratio_batch": ("roofcast.calculators.price", "ratio_row"),
+    "rate_dollars": ("roofcast.calculators.price", "rate_row"),
+    "input_ratio": ("roofcast.calculators.price", "length_rows"),
+    "held_dollars": ("roofcast.calculators.price", "held_row"),
+    "request_dollars": ("roofcast.calculators.api_cost", "request_cost"),
+    **dict.fromkeys(
+        ("break_even_requests_per_second", "break_even_batch", "break_even_dollars_per_gpu_hour"),
+        ("roofcast.calculators.price_apis", "api_cost"),
+    ),
+    "income_dollars": ("roofcast.calculators.api_cost", "bill"),
 }
 
 # headings of tables -> their terms
@@ -264,6 +294,19 @@ HEADINGS: Final[dict[str, str]] = {
     "blocks of the longest request": "blocks_per_request",
     "sequences": "max_sequences",
     "requests": "max_sequences",
+    "out:in": "output_over_input",
+    "out:in bound": "output_over_input",
+    "out:in expect": "output_over_input",
+    "cached:in": "cached_over_input",
+    "cached:in expect": "cached_over_input",
+    "j/token": "joules_per_token",
+    "j/token output": "joules_per_token",
+    "requests/s": "requests_per_second",
+    "own": "own_request_dollars",
+    "break-even requests/s": "break_even_requests_per_second",
+    "gpu-hour at par": "break_even_dollars_per_gpu_hour",
+    "usd/1,000 requests": "request_dollars",
+    "income": "income_dollars",
 }
 # terms of matrices -> what they are
 MATRICES: Final[dict[str, str]] = {

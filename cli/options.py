@@ -45,12 +45,17 @@ def encoder_count(text: str | None) -> int | None:
         raise UnitError(f"--encoder-tokens {text}: {error}") from error
 
 
-def share(text: str, option: str = "--reserve") -> float:
-    """A share below one: what is left must be something."""
+def portion(text: str, option: str) -> float:
+    """A share, all of it too."""
     try:
-        value = parse_percent(text)
+        return parse_percent(text)
     except UnitError as error:
         raise UnitError(f"{option} {text}: {error}") from error
+
+
+def share(text: str, option: str = "--reserve") -> float:
+    """A share below one: what is left must be something."""
+    value = portion(text, option)
     if value >= 1:
         raise UnitError(f"{option} {text} leaves nothing; write a share below 100%, such as '10%'")
     return value

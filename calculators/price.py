@@ -1,0 +1,314 @@
+"""The answer of `price` for a deployment of one's own: what its tokens cost at each load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.cost import (
+    BOUND,
+    EXPECTED,
+    HOUR,
+    MILLION,
+    Load,
+    LoadTimes,
+    TokenTimes,
+    electricity,
+    energy_per_token,
+    load_times,
+    request_seconds,
+    token_costs,
+    write_off,
+)
+from roofcast.calculators.deployment import cache_on_one
+from roofcast.calculators.errors import UsageError
+from roofcast.calculators.phases import CHUNK, Asked, answer_point, most_sequences
+from roofcast.calculators.price_rows import CostRow, Held, Hourly, LengthRow, LoadRow, RateRow, RatioRow, WorkloadRow
+from roofcast.modelspec.step import DECODE, PREFILL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from roofcast.calculators.cost import Tariff
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.workload import Request, Workload
+    from roofcast.hwdb.accelerator import Accelerator
+
+MOST_SEQUENCES: Final = 4096  # a load beyond is not looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A deployment of one's own, and what is asked of it.
+
+    Args:
+        ready: the deployment.
+        batches: requests at once, rising.
+        budget: tokens of a step; None is all prompts at once. [token]
+        hourly: what it costs; None without a price.
+    """
+
+    ready: Ready
+    batches: tuple[int, ...]
+    budget: int | None = None
+    hourly: Hourly | None = None
+
+    @property
+    def gpus(self) -> int:
+        """All of them."""
+        return self.ready.deployment.shards.devices
+
+    @property
+    def basis(self) -> str:
+        """What costs are compared by: what to expect, or the bound where no constants are asked."""
+        return BOUND if self.ready.expectation is None else EXPECTED
+
+    @property
+    def dollars_per_second(self) -> float | None:
+        """Of the deployment while it has its load. [USD/s]"""
+        return None if self.hourly is None else self.hourly.dollars_per_busy_hour / HOUR
+
+    def load(self, workload: Workload, request: Request, batch: int) -> Load:
+        """So many requests at once, of one kind of a workload."""
+        return Load(request, batch, workload.context, workload.held, self.budget)
+
+    def most(self, workload: Workload) -> int:
+        """Requests of a workload that fit at once, 4,096 at most."""
+        return min(most_sequences(self.ready, workload.held), MOST_SEQUENCES)
+
+
+def hourly_cost(tariff: Tariff, accelerator: Accelerator, gpus: int) -> Hourly | None:
+    """What a deployment costs an hour: GPUs x (rent, or write-off, and power at TDP); None without a price. [USD/h]
+
+    Raises:
+        UsageError: power has a price, and the accelerator's TDP is not known.
+    """
+    if tariff.gpu_price is None and tariff.gpu_cost is None:
+        return None
+    if tariff.power_price and accelerator.tdp is None:
+        raise UsageError(
+            f"--power-price: the TDP of {accelerator.id} is not known; leave it out, or put power in the rent"
+        )
+    power = electricity(accelerator.tdp or 0.0, tariff.power_price, tariff.pue)
+    written = None if tariff.gpu_cost is None else write_off(tariff.gpu_cost, tariff.years)
+    each = (tariff.gpu_price or 0.0) + (written or 0.0) + power
+    return Hourly(
+        kind="rented" if tariff.gpu_price is not None else "owned",
+        gpus=gpus,
+        dollars_per_gpu_hour=each,
+        rent_dollars_per_gpu_hour=tariff.gpu_price,
+        write_off_dollars_per_gpu_hour=written,
+        power_dollars_per_gpu_hour=power,
+        dollars_per_hour=each * gpus,
+        utilisation=tariff.utilisation,
+        dollars_per_busy_hour=each * gpus / tariff.utilisation,
+    )
+
+
+def load_rows(own: Own, workload: Workload) -> list[LoadRow]:
+    """Every kind of a workload at every load."""
+    return [_load_row(own, workload, request, batch) for batch in own.batches for request in workload.requests]
+
+
+def _load_row(own: Own, workload: Workload, request: Request, batch: int) -> LoadRow:
+    load = own.load(workload, request, batch)
+    made = load_times(own.ready, load)
+    return LoadRow(
+        workload=workload.name,
+        weight=request.weight / workload.weight,
+        prompt=request.prompt,
+        output=request.output,
+        prefix=request.prefix,
+        hit=request.hit,
+        batch=batch,
+        context=load.attended,
+        fits=not made.reason,
+        reason=made.reason or None,
+        costs=[_cost_row(own, basis, times, request) for basis, times in made.times.items()],
+    )
+
+
+def _cost_row(own: Own, basis: str, times: TokenTimes, request: Request) -> CostRow:
+    seconds, dollars = request_seconds(times, request), own.dollars_per_second
+    costs = None if dollars is None else token_costs(times, request, dollars)
+    single, each = own.ready.deployment.accelerator.tdp, own.gpus * MILLION
+    tdp = None if single is None else own.gpus * single
+    middle = basis in {BOUND, EXPECTED}
+    return CostRow(
+        basis=basis,
+        input_gpu_seconds=times.input * each,
+        cached_input_gpu_seconds=times.cached * each,
+        output_gpu_seconds=times.output * each,
+        output_over_input=times.output / times.input if middle else None,
+        cached_over_input=times.cached / times.input if middle else None,
+        input_dollars=None if costs is None else costs.input,
+        cached_input_dollars=None if costs is None else costs.cached,
+        output_dollars=None if costs is None else costs.output,
+        blended_dollars=None if costs is None else costs.blended,
+        request_dollars=None if costs is None else costs.request,
+        requests_per_second=1 / seconds,
+        output_tokens_per_second=request.output / seconds,
+        input_joules_per_token=None if tdp is None else energy_per_token(times.input, tdp),
+        output_joules_per_token=None if tdp is None else energy_per_token(times.output, tdp),
+    )
+
+
+def workload_row(own: Own, workload: Workload, batch: int) -> WorkloadRow:
+    """A workload's kinds together at one load: rate = 1 / mean time of a request, cost = that time x USD/s. [USD]
+
+    A decode step's time is that of the weights, shared, and each sequence's own cache, so that what a kind's tokens take of a
+    mixed step is what they take of a step of their kind alone.
+    """
+    made = [load_times(own.ready, own.load(workload, request, batch)) for request in workload.requests]
+    if any(one.reason for one in made):
+        nothing = (None,) * 5
+        return WorkloadRow(workload.name, len(workload.requests), batch, False, own.basis, *nothing)  # noqa: FBT003
+    times = [one.times[own.basis] for one in made]
+    seconds = mean_seconds(own, workload, made)
+    tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
+    dollars = own.dollars_per_second
+    return WorkloadRow(
+        workload=workload.name,
+        kinds=len(workload.requests),
+        batch=batch,
+        fits=True,
+        basis=own.basis,
+        output_over_input=_mean_output(workload, times) / _mean_input(workload, times),
+        request_dollars=None if dollars is None else seconds * dollars,
+        blended_dollars=None if dollars is None else seconds * dollars * MILLION / tokens,
+        requests_per_second=1 / seconds,
+        tokens_per_second=tokens / seconds,
+    )
+
+
+def mean_seconds(own: Own, workload: Workload, made: Sequence[LoadTimes]) -> float:
+    """Time of the deployment that a mean request takes. [s]"""
+    pairs = zip(made, workload.requests, strict=True)
+    return workload.mean(tuple(request_seconds(one.times[own.basis], request) for one, request in pairs))
+
+
+def _mean_output(workload: Workload, times: Sequence[TokenTimes]) -> float:
+    """Of all output tokens. [s/token]"""
+    outputs = tuple(float(request.output) for request in workload.requests)
+    spent = tuple(one.output * count for one, count in zip(times, outputs, strict=True))
+    return workload.mean(spent) / workload.mean(outputs)
+
+
+def _mean_input(workload: Workload, times: Sequence[TokenTimes]) -> float:
+    """Of all prompts' tokens that no cache holds. [s/token]"""
+    new = tuple(request.prompt - request.prefix * request.hit for request in workload.requests)
+    spent = tuple(one.input * count for one, count in zip(times, new, strict=True))
+    return workload.mean(spent) / workload.mean(new)
+
+
+def requests_per_second(own: Own, workload: Workload, batch: int) -> float:
+    """Requests that so many at once make a second; 0 where they do not fit. [1/s]"""
+    return workload_row(own, workload, batch).requests_per_second or 0.0
+
+
+def rate_row(own: Own, workload: Workload, rate: float) -> RateRow:
+    """What a request costs where so many come a second: USD an hour / (3600 x rate). [USD]
+
+    All of the hour is paid, however little of it the requests take.
+    """
+    most = own.most(workload)
+    batch = least(lambda count: requests_per_second(own, workload, count) >= rate, most)
+    hour = None if own.hourly is None or batch is None else own.hourly.dollars_per_hour
+    each = None if hour is None else hour / HOUR / rate
+    tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
+    capacity = requests_per_second(own, workload, most) if most else 0.0
+    return RateRow(
+        workload=workload.name,
+        requests_per_second=rate,
+        batch=batch,
+        reachable=batch is not None,
+        capacity_requests_per_second=capacity,
+        largest=most,
+        request_dollars=each,
+        blended_dollars=None if each is None else each / tokens * MILLION,
+    )
+
+
+def ratio_row(own: Own, workload: Workload, ratio: float, basis: str) -> RatioRow:
+    """The least load at which output costs at most so many times what input does: output / input <= ratio. [-]
+
+    The ratio falls with the load, since sequences share the weights that a step reads, down to what their own caches take;
+    where prompts are so short that they too are bound by memory, it stays about the same until they are not.
+    """
+    largest = own.most(workload)
+
+    def at(batch: int) -> float:
+        made = [load_times(own.ready, own.load(workload, request, batch)) for request in workload.requests]
+        times = [one.times[basis] for one in made]
+        return _mean_output(workload, times) / _mean_input(workload, times)
+
+    if not largest:
+        raise UsageError(f"--ratio {ratio:g}: not one request of {workload.name} fits")
+    batch = least(lambda count: at(count) <= ratio, largest)
+    return RatioRow(workload.name, basis, ratio, batch, at(batch or largest), largest)
+
+
+def least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The least number from 1 to `most` of which something holds that holds of all larger ones; None of none.
+
+    >>> least(lambda number: number >= 5, 100), least(lambda number: False, 100)
+    (5, None)
+    """
+    if most < 1 or not holds(most):
+        return None
+    low, high = 0, most  # holds of high, not of low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def length_rows(own: Own, contexts: Sequence[int]) -> list[LengthRow]:
+    """What length costs, GPUs x time / tokens: prompts, as many as a step of 8,192 tokens holds, and decode of as many sequences as fit. [s]
+
+    Decode is of the largest load asked at most.
+    A prompt's price a token grows with its length by the attention of each token to all before it; that of output also by the
+    sequences that do not fit any more.
+    """
+    rows: list[LengthRow] = []
+    for context in contexts:
+        batch = min(max(own.batches), most_sequences(own.ready, context))
+        if batch:
+            rows.append(_length_row(own, context, batch, rows[0] if rows else None))
+    return rows
+
+
+def _length_row(own: Own, context: int, batch: int, first: LengthRow | None) -> LengthRow:
+    prompts, each = min(max(1, CHUNK // context), batch), own.gpus * MILLION
+    one = answer_point(own.ready, Asked(PREFILL, prompts, context, own.budget))
+    seconds = (one.bound if own.basis == BOUND else one.expected) or 0.0
+    read = seconds / (prompts * context) * each
+    step = answer_point(own.ready, Asked(DECODE, batch, context))
+    made = ((step.bound if own.basis == BOUND else step.expected) or 0.0) / batch * each
+    return LengthRow(
+        context=context,
+        input_gpu_seconds=read,
+        input_ratio=read / first.input_gpu_seconds if first else 1.0,
+        batch=batch,
+        output_gpu_seconds=made,
+        output_ratio=made / first.output_gpu_seconds if first else 1.0,
+        output_over_input=made / read,
+    )
+
+
+def held_row(own: Own, context: int) -> Held | None:
+    """What keeping a million tokens in the cache costs an hour: USD an hour x 1e6 / (sequences x context). [USD/h]
+
+    Sequences are those that fit beside the weights.
+
+    None where not one sequence of that context fits.
+    """
+    ready = own.ready
+    sequences = most_sequences(ready, context)
+    if not sequences:
+        return None
+    shards = ready.deployment.shards
+    each = cache_on_one(ready, 1, context) * shards.devices / shards.dp
+    tokens = sequences * context
+    dollars = None if own.hourly is None else own.hourly.dollars_per_hour / tokens * MILLION
+    return Held(each / context, tokens, context, dollars)

@@ -1,0 +1,280 @@
+"""What `price` puts together: a deployment of one's own where there is one, and the prices of APIs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import remarks
+from roofcast.calculators.errors import UsageError
+from roofcast.cli import options
+from roofcast.cli.price_asked import HOUR, factor, rate, total
+from roofcast.hwdb.units import UnitError, parse_duration
+
+if TYPE_CHECKING:
+    from datetime import date, datetime
+
+    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.api_cost import Terms
+    from roofcast.calculators.cost import Tariff
+    from roofcast.calculators.price import Own
+    from roofcast.calculators.price_answer import Question
+    from roofcast.calculators.price_apis import Totals
+    from roofcast.calculators.price_rows import Hourly, PriceResult
+    from roofcast.cli.deploy import Asking, Machine
+    from roofcast.cli.price_asked import Money, Served
+    from roofcast.hwdb.prices import PriceList
+
+LIFETIMES: Final = ("5m", "1h")
+KINDS: Final = ("peak", "off-peak")  # of hours
+MOST_RATIO: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOwn:
+    """A deployment of one's own, as options give it; without a model there is none."""
+
+    model: str | None
+    machine: Machine
+    weights: str | None
+    kv: str | None
+    batch: str | None
+    budget: str | None
+    efficiency: str
+    encoder_tokens: str | None
+    revision: str | None
+    offline: bool
+    ratio: float | None
+    rate: str | None
+
+    def refuse_without_model(self, served: Served) -> None:
+        """Refuses what is of a deployment where there is none.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        given = {
+            "--gpu": self.machine.gpu,
+            "--batch": self.batch,
+            "--ratio": self.ratio,
+            "--weights": self.weights,
+            "--kv": self.kv,
+            "--context": served.context,
+            "--max-num-batched-tokens": self.budget,
+        }
+        found = next((option for option, value in given.items() if value is not None), None)
+        if self.model is None and found:
+            raise UsageError(f"{found} is of a deployment; name its MODEL too, such as llama-3.1-8b")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedApis:
+    """Prices of APIs, as options ask for them."""
+
+    names: str | None
+    file: str | None
+    day: str | None
+    hours: str | None
+    lifetime: str | None
+    kept: str | None
+
+    def lists(self) -> tuple[PriceList, ...]:
+        """The price lists.
+
+        Raises:
+            UsageError, PriceFileError, UnknownPriceError: what cannot be read or is not known.
+        """
+        from pathlib import Path
+
+        from roofcast.hwdb.price_files import find_prices, usual_prices
+
+        extra, on = None if self.file is None else Path(self.file), self._day()
+        if self.names == "none":
+            return ()
+        if self.names is None:
+            return usual_prices(extra, on)
+        return find_prices([name.strip() for name in self.names.split(",")], extra, on)
+
+    def terms(self, requests_per_second: float | None) -> Terms:
+        """At which hours, and how long a prefix is kept.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        from roofcast.calculators.api_cost import Terms
+
+        if self.lifetime is not None and self.lifetime not in LIFETIMES:
+            raise UsageError(f"--cache-write {self.lifetime}: it must be {' or '.join(LIFETIMES)}")
+        hours = None if self.kept is None else self._kept() / HOUR
+        if hours is not None and requests_per_second is None:
+            raise UsageError("--kept is shared by the requests that come meanwhile; give --rate too")
+        each = None if requests_per_second is None else requests_per_second * HOUR
+        return Terms(
+            peak=self.hours == KINDS[0],
+            lifetime=self.lifetime or LIFETIMES[0],
+            kept_hours=hours,
+            requests_per_hour=each,
+        )
+
+    def _kept(self) -> float:
+        try:
+            return parse_duration(self.kept or "")
+        except UnitError as error:
+            raise UnitError(f"--kept {self.kept}: {error}") from error
+
+    def _day(self) -> date | None:
+        from datetime import date
+
+        if self.day is None:
+            return None
+        try:
+            return date.fromisoformat(self.day)
+        except ValueError as error:
+            raise UsageError(f"--date {self.day}: it must be a day, such as 2026-11-15") from error
+
+    def moment(self) -> datetime | None:
+        """The time in UTC at which they are asked; None where --hours names none.
+
+        Raises:
+            UsageError: it is neither a time nor a kind of hour.
+        """
+        from datetime import UTC, datetime
+
+        if self.hours is None or self.hours in KINDS:
+            return None
+        try:
+            found = datetime.fromisoformat(self.hours)
+        except ValueError as error:
+            raise UsageError(
+                f"--hours {self.hours}: it must be peak, off-peak or a time in UTC such as 2026-11-16T02:30"
+            ) from error
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day's tokens, as options give them."""
+
+    input_tokens: str | None
+    output_tokens: str | None
+    hit: str | None
+    gpus: int | None
+
+    def totals(self) -> Totals | None:
+        """The day's tokens; None where none are given.
+
+        Raises:
+            UsageError: one of the two alone.
+        """
+        from roofcast.calculators.price_apis import Totals
+
+        read, made = total(self.input_tokens, "--input-tokens"), total(self.output_tokens, "--output-tokens")
+        if read is None and made is None:
+            return None
+        if read is None or made is None:
+            raise UsageError("--input-tokens and --output-tokens are a day's; give both")
+        return Totals(read, made, options.share(self.hit or "0%", "--prefix-hit"), options.size(self.gpus, "--gpus"))
+
+
+def priced(
+    asked: AskedOwn, served: Served, money: Money, apis: AskedApis, day: Day
+) -> tuple[PriceResult, dict[str, object], Remarks]:
+    """The answer, its inputs, and what should be said of it.
+
+    Raises:
+        UsageError, UnitError: options that cannot be, or that do not go together.
+    """
+    from roofcast.calculators.price_answer import Question, price_result
+
+    asked.refuse_without_model(served)
+    tariff, totals, per_second = money.tariff(), day.totals(), rate(asked.rate)
+    if asked.ratio is not None:
+        factor(asked.ratio, "--ratio", 0.01, MOST_RATIO)
+    costed = asked.model is not None or bool(served.mix or served.prompt or served.output or served.shared_prefix)
+    workloads, moment = served.workloads(), apis.moment()
+    terms, lists = apis.terms(per_second), apis.lists()
+    made = _deployed(asked)
+    own = None if made is None else _own(made, asked, tariff)
+    question = Question(
+        own=own,
+        hourly=own.hourly if own else _machines(totals, tariff),
+        workloads=workloads,
+        lists=lists,
+        terms=terms,
+        moment=moment,
+        costed=costed,
+        totals=totals,
+        ratio=asked.ratio,
+        rate=per_second,
+    )
+    result, said = price_result(question)
+    return result, _inputs(question, made, apis), said + (made.remarks if made else remarks())
+
+
+def _deployed(asked: AskedOwn) -> Asking | None:
+    """The deployment, with constants of expected times where they are wanted; None without a model."""
+    from roofcast.cli.deploy import deploy, efficiency_of, expecting
+    from roofcast.cli.session import Lookup
+
+    constants = efficiency_of(asked.efficiency)
+    if asked.model is None:
+        return None
+    lookup = Lookup(asked.revision, asked.offline, encoder_tokens=options.encoder_count(asked.encoder_tokens))
+    return expecting(deploy(asked.model, lookup, asked.machine, asked.weights, asked.kv), constants)
+
+
+def _own(made: Asking, asked: AskedOwn, tariff: Tariff) -> Own:
+    from roofcast.calculators.price import Own, hourly_cost
+    from roofcast.cli.deploy import Points
+
+    deployment = made.ready.deployment
+    hourly = hourly_cost(tariff, deployment.accelerator, deployment.shards.devices)
+    points = Points(batch=asked.batch, budget=asked.budget)
+    return Own(made.ready, tuple(sorted(points.batches())), points.tokens, hourly)
+
+
+def _machines(totals: Totals | None, tariff: Tariff) -> Hourly | None:
+    """What a day's machines cost, where no model is deployed: rent alone has no data sheet to look into.
+
+    Raises:
+        UsageError: a price without a day's tokens or without GPUs.
+    """
+    from roofcast.calculators.price_rows import Hourly
+
+    if tariff.gpu_price is None and tariff.gpu_cost is None:
+        return None
+    if totals is None or totals.gpus is None:
+        raise UsageError(
+            "a price of GPUs is of a deployment: name its MODEL, or give a day's --input-tokens, --output-tokens and --gpus"
+        )
+    if tariff.gpu_price is None or tariff.power_price:
+        raise UsageError("--gpu-cost and --power-price are of a deployment, whose TDP counts: name its MODEL")
+    each = tariff.gpu_price
+    whole = each * totals.gpus
+    return Hourly("rented", totals.gpus, each, each, None, 0.0, whole, tariff.utilisation, whole / tariff.utilisation)
+
+
+def _inputs(question: Question, made: Asking | None, apis: AskedApis) -> dict[str, object]:
+    """The question, as `inputs` repeats it."""
+    own = question.own
+    return {
+        **({} if made is None else made.inputs),
+        "batches": list(own.batches) if own else [],
+        "max_num_batched_tokens": own.budget if own else None,
+        "workloads": [
+            {
+                "name": workload.name,
+                "context": workload.context,
+                "requests": [
+                    {"prompt": r.prompt, "output": r.output, "prefix": r.prefix, "hit": r.hit, "weight": r.weight}
+                    for r in workload.requests
+                ],
+            }
+            for workload in question.workloads
+        ],
+        "ratio": question.ratio,
+        "requests_per_second": question.rate,
+        "apis": [f"{prices.vendor}/{prices.model}" for prices in question.lists],
+        "date": apis.day,
+        "hours": apis.hours,
+    }

@@ -1,0 +1,244 @@
+"""Files of prices: where they are, how one is read, and which prices go by a name on a day."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.hwdb.files import AcceleratorFileError, home_folder, read_text, read_yaml, validation_problems
+from roofcast.hwdb.price_reading import Offer, offers
+from roofcast.hwdb.prices import UnknownPriceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import date
+
+    from roofcast.hwdb.prices import PriceList
+
+BUILT_IN: Final = Path(__file__).with_name("prices")
+FIELDS: Final = "schema, vendor, name, sources, models"
+ALL: Final = "all"
+SUFFIXES: Final = (".yaml", ".yml")
+# numbers as people read them too: YAML 1.1 takes 1:30 for 90, 010 for 8, and 1_0 for 10
+_DECIMAL: Final = r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]\d+)?|[-+]?\.(?:inf|nan)"
+_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_NEAREST: Final = 3
+
+
+class PriceFileError(AcceleratorFileError):
+    """A file that does not hold prices; the message names it and every bad field."""
+
+
+def user_folder() -> Path:
+    """Give the folder whose files add vendors and override models by their ids."""
+    return home_folder() / "prices"
+
+
+def price_files() -> tuple[Path, ...]:
+    """Every file of prices, the project's own first; the user's come last and win.
+
+    Raises:
+        PriceFileError: the user's folder is there and cannot be listed.
+    """
+    return (*sorted(BUILT_IN.glob("*.yaml")), *_own_files())
+
+
+def _own_files() -> list[Path]:
+    try:
+        folder = user_folder()
+        found = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except AcceleratorFileError as error:
+        raise PriceFileError(str(error)) from error
+    except OSError as error:
+        raise PriceFileError(f"{folder}: cannot be read ({error.strerror}); it must be a folder") from error
+    # hidden ones are an editor's or a file system's own
+    return [path for path in found if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+
+
+def read_price_file(path: Path) -> tuple[Offer, ...]:
+    """Read one file of a vendor's prices, whole and checked.
+
+    Raises:
+        PriceFileError: not readable, not YAML, or fields missing, unknown or malformed, which are all named.
+    """
+    from pydantic import ValidationError
+
+    from roofcast.hwdb.price_models import PriceFile  # noqa: PLC0415 - pydantic loads with it
+
+    try:
+        text = read_text(path, named=False)
+        fields = read_yaml(path, text, FIELDS, own=False)
+        _refuse_spellings(path, text)
+        PriceFile.model_validate(fields)
+    except ValidationError as error:
+        raise PriceFileError(f"{path}: {validation_problems(error, PriceFile)}") from error
+    except AcceleratorFileError as error:
+        raise PriceFileError(str(error)) from error
+    return offers(_written(fields))
+
+
+def _written(found: Any) -> Any:  # noqa: ANN401 - of any shape
+    """What is written of a mapping's fields: one left empty is as one left out."""
+    if isinstance(found, dict):
+        return {key: _written(value) for key, value in found.items() if value is not None}
+    return [_written(value) for value in found] if isinstance(found, list) else found
+
+
+def _refuse_spellings(path: Path, text: str) -> None:
+    """Refuse numbers that YAML reads otherwise than people do."""
+    import yaml
+
+    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    for node in nodes:
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag in _NUMBERS and not re.fullmatch(_DECIMAL, node.value, re.IGNORECASE):
+                line = node.start_mark.line + 1
+                raise PriceFileError(f"{path}: line {line}: {node.value[:40]} is no plain number; write it as 2.5")
+        else:
+            nodes += (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
+
+
+@cache
+def _built_in() -> tuple[Offer, ...]:
+    """The project's own, which its tests check: they need no guard and no pydantic."""
+    read = (read_yaml(path, None, FIELDS, own=True) for path in sorted(BUILT_IN.glob("*.yaml")))
+    return tuple(offer for fields in read for offer in offers(fields))
+
+
+def all_offers(extra: Path | None = None) -> tuple[Offer, ...]:
+    """Every model that has prices: the project's, those of the user's folder, and those of one more file.
+
+    What comes later replaces a model of the same vendor and id whole; without a rule of caches of its own it keeps the
+    one that it replaces.
+
+    Raises:
+        PriceFileError: a file of the user's cannot be read, or two in the folder price the same model.
+    """
+    found = {(offer.vendor, offer.model): offer for offer in _built_in()}
+    mine: dict[tuple[str, str], Path] = {}
+    for path in _own_files():
+        for offer in read_price_file(path):
+            key = offer.vendor, offer.model
+            if key in mine:
+                raise PriceFileError(f"{path}: {offer.vendor}/{offer.model} is in {mine[key].name} too; keep one")
+            mine[key] = path
+            found[key] = _over(offer, found)
+    for offer in read_price_file(extra) if extra else ():
+        found[offer.vendor, offer.model] = _over(offer, found)
+    return tuple(found.values())
+
+
+def _over(offer: Offer, found: dict[tuple[str, str], Offer]) -> Offer:
+    """A model of the user's, with the rule of caches and the usualness of what it replaces."""
+    old = found.get((offer.vendor, offer.model))
+    if old is None:
+        kin = next((one for one in found.values() if one.vendor == offer.vendor and not one.own_caching), None)
+        return offer if offer.caching or kin is None else replace(offer, caching=kin.caching)
+    names = tuple(dict.fromkeys((*offer.aliases, *old.aliases)))
+    return replace(offer, caching=offer.caching or old.caching, usual=offer.usual or old.usual, aliases=names)
+
+
+def price_lists(extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:
+    """What every model costs on a day, by vendor and then in the order of its file.
+
+    Args:
+        extra: one more file of the user's, which wins over all.
+        on: the day; None is that of the newest row of all.
+
+    Raises:
+        PriceFileError: a file of the user's cannot be read.
+
+    >>> [price.rows[0].input for price in price_lists() if price.model == "gpt-4.1"]
+    [2.0]
+    """
+    known = all_offers(extra)
+    return _in_force(known, on or newest_day(known))
+
+
+def newest_day(known: Iterable[Offer]) -> date:
+    """The day at which the newest row of all was read: what is asked of no day is of this one, whatever the clock says."""
+    return max(offer.newest for offer in known)
+
+
+def _in_force(found: Iterable[Offer], on: date) -> tuple[PriceList, ...]:
+    return tuple(prices for prices in (offer.on(on) for offer in found) if prices is not None)
+
+
+def usual_prices(extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:
+    """What the one or two models cost that stand for each vendor: a short list.
+
+    Raises:
+        PriceFileError: a file of the user's cannot be read.
+
+    >>> {price.vendor for price in usual_prices()} >= {"anthropic", "deepseek", "google", "openai"}
+    True
+    """
+    known = all_offers(extra)
+    return _in_force((offer for offer in known if offer.usual), on or newest_day(known))
+
+
+def find_prices(names: Iterable[str], extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:
+    """What models of given names cost on a day, each once, in the order of the names.
+
+    Args:
+        names: an id or alias of a model, `vendor/model`, a vendor for all that it sells, or `all`.
+        extra: one more file of the user's, which wins over all.
+        on: the day; None is that of the newest row of all.
+
+    Raises:
+        UnknownPriceError: nothing goes by a name, or it has no price on the day.
+        PriceFileError: a file of the user's cannot be read.
+
+    >>> [(price.model, price.rows[0].output) for price in find_prices(["gpt-4.1", "openai/GPT-4o"])]
+    [('gpt-4.1', 8.0), ('gpt-4o', 10.0)]
+    """
+    known = all_offers(extra)
+    day = on or newest_day(known)
+    found = (prices for name in names for prices in _named(name, known, day))
+    return tuple({(prices.vendor, prices.model): prices for prices in found}.values())
+
+
+def _named(name: str, known: tuple[Offer, ...], on: date) -> tuple[PriceList, ...]:
+    asked = _key(name)
+    if asked == ALL:
+        return _in_force(known, on)
+    of_vendor = [offer for offer in known if asked == _key(offer.vendor)]
+    if of_vendor:
+        return _in_force(of_vendor, on)
+    found = [offer for offer in known if asked in _keys(offer)]
+    if not found:
+        raise UnknownPriceError(f"no prices of {name[:80]!r}; {_nearest(asked, known)}")
+    if len(found) > 1:
+        both = " or ".join(f"{offer.vendor}/{offer.model}" for offer in found)
+        raise UnknownPriceError(f"{name!r} is sold by several; write {both}")
+    prices = found[0].on(on)
+    if prices is None:
+        raise UnknownPriceError(f"{found[0].model} has no price on {on}; {found[0].turn(on)}")
+    return (prices,)
+
+
+def _key(name: str) -> str:
+    """A name as it is compared: 4.5 and 4-5, spaces and capitals make no difference."""
+    return re.sub(r"[\s._-]+", "-", name.strip().lower())
+
+
+def _keys(offer: Offer) -> Iterator[str]:
+    for name in (offer.model, offer.name, *offer.aliases):
+        yield _key(name)
+        yield f"{_key(offer.vendor)}/{_key(name)}"
+
+
+def _nearest(asked: str, known: tuple[Offer, ...]) -> str:
+    import difflib  # noqa: PLC0415 - only errors need it
+
+    shown = {_key(name): offer.model for offer in known for name in (offer.model, *offer.aliases)}
+    shown |= {offer.vendor: offer.vendor for offer in known}
+    near = difflib.get_close_matches(asked.rsplit("/", 1)[-1], shown, _NEAREST)
+    if near:
+        return f"nearest: {', '.join(dict.fromkeys(shown[name] for name in near))}"
+    return f"vendors: {', '.join(sorted({offer.vendor for offer in known}))}"

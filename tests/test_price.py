@@ -1,0 +1,217 @@
+"""`roofcast price`: what its answers say, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.running import answer, result, roofcast
+
+ONE_K = ("--context", "1k", "--api", "none")
+LLAMA = ("price", "llama-3.1-8b", "--gpu", "h100-sxm")
+LISTS = """\
+schema: roofcast.prices/1
+vendor: acme
+name: Acme
+sources:
+  contract: {url: "https://example.com/contract", as_of: 2026-11-01}
+models:
+  - id: large
+    name: Large
+    hours: {spans: ["01:00-04:00"], working_days: true}
+    prices:
+      - {source: contract, peak: false, input: 1.00, cached_input: 0.10, output: 4.00}
+      - {source: contract, peak: true, input: 2.00, cached_input: 0.20, output: 8.00}
+"""
+
+
+@pytest.fixture
+def acme(tmp_path: Any) -> str:
+    """Return a file of prices that are easily reckoned with."""
+    file = tmp_path / "acme.yaml"
+    file.write_text(LISTS)
+    return str(file)
+
+
+def by(row: dict[str, Any], basis: str) -> dict[str, Any]:
+    """Return the costs of a load by a basis."""
+    return next(cost for cost in row["costs"] if cost["basis"] == basis)
+
+
+def test_the_ratio_falls_with_the_load_as_the_roofline_has_it() -> None:
+    """Llama 3.1 8B on an H100 at 1k context: 12.5, 7.7, 5.2 and 4.0 by the bound; what to expect is beside it."""
+    rows = result(*LLAMA, *ONE_K, "--batch", "32,64,128,256")["loads"]
+    bounds = [by(row, "bound")["output_over_input"] for row in rows]
+    expected = [by(row, "expected")["output_over_input"] for row in rows]
+
+    assert bounds == pytest.approx([12.5, 7.7, 5.2, 4.0], abs=0.05)
+    assert expected == sorted(expected, reverse=True)
+    assert all(2 < ratio < 13 for ratio in expected)
+
+
+def test_costs_are_gpu_seconds_by_the_price_of_a_gpu() -> None:
+    """At 3.60 dollars an hour a GPU-second is a tenth of a cent, on 8 GPUs as on one."""
+    [row] = result("price", "llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "8", *ONE_K, "--batch", "16", "--gpu-price", "3.60")["loads"]  # fmt: skip
+
+    for cost in row["costs"]:
+        assert cost["input_dollars"] == pytest.approx(cost["input_gpu_seconds"] * 0.001)
+        assert cost["output_dollars"] == pytest.approx(cost["output_gpu_seconds"] * 0.001)
+        made = (1024 * cost["input_dollars"] + 256 * cost["output_dollars"]) / 1e6
+        assert cost["request_dollars"] == pytest.approx(made)
+        assert cost["blended_dollars"] == pytest.approx(made / 1280 * 1e6)
+
+
+def test_without_a_price_there_are_no_dollars() -> None:
+    """Ratios and GPU-seconds stay; nothing is guessed."""
+    data = answer(*LLAMA, *ONE_K, "--batch", "16")
+
+    assert data["result"]["hourly"] is None
+    assert by(data["result"]["loads"][0], "expected")["output_dollars"] is None
+    assert by(data["result"]["loads"][0], "expected")["output_gpu_seconds"] > 0
+
+
+def test_the_day_of_a_provider_closes() -> None:
+    """608e9 tokens read, 56.3 % of them cached, 168e9 made; 226.75 nodes of 8 GPUs at 2 dollars an hour."""
+    [day] = result(
+        "price", "--api", "deepseek-reasoner", "--date", "2025-02-28", "--input-tokens", "608e9", "--prefix-hit", "56.3%",
+        "--output-tokens", "168e9", "--gpus", "1814", "--gpu-price", "2",
+    )["days"]  # fmt: skip
+
+    assert day["cost_dollars"] == 226.75 * 8 * 2 * 24 == 87_072
+    assert day["income_dollars"] == pytest.approx(562e3, rel=1e-3)
+    assert day["output_dollars"] == pytest.approx(168e3 * 2.19)
+    assert day["margin"] == pytest.approx(5.45, abs=0.01)
+
+
+def test_the_break_even_load_costs_as_much_as_the_api(acme: str) -> None:
+    """A request of 1,000 and 100 tokens is 0.14 cents there; an hour of 3.60 dollars is 2,571 of them."""
+    found = result(
+        *LLAMA, "--mix", "1000:100", "--batch", "64", "--gpu-price", "3.60", "--prices", acme, "--api", "large"
+    )
+    [cost] = found["api_costs"]
+    [load] = found["workloads"]
+
+    assert cost["request_dollars"] == pytest.approx(0.0014)
+    assert cost["break_even_requests_per_second"] == pytest.approx(0.001 / 0.0014)
+    assert cost["break_even_tokens_per_day"] == pytest.approx(0.001 / 0.0014 * 1100 * 86400)
+    assert cost["reachable"] is True
+    assert cost["own_request_dollars"] == pytest.approx(0.001 / load["requests_per_second"])
+    assert cost["break_even_dollars_per_gpu_hour"] == pytest.approx(0.0014 * load["requests_per_second"] * 3600)
+
+
+def test_a_load_that_the_deployment_does_not_do_is_not_reachable(acme: str) -> None:
+    """A GPU for 10,000 dollars an hour would need more requests than it does."""
+    [cost] = result(
+        *LLAMA, "--mix", "1000:100", "--batch", "64", "--gpu-price", "10000", "--prices", acme, "--api", "large"
+    )["api_costs"]
+
+    assert cost["reachable"] is False
+    assert cost["break_even_batch"] is None
+
+
+@pytest.mark.parametrize(
+    ("hours", "dollars"),
+    [
+        (None, 0.0014),
+        ("off-peak", 0.0014),
+        ("peak", 0.0028),
+        ("2026-11-16T02:30", 0.0028),  # a Monday
+        ("2026-11-16T04:00", 0.0014),
+        ("2026-11-15T02:30", 0.0014),  # a Sunday
+        ("2026-11-16T03:30+01:00", 0.0028),  # 02:30 in UTC
+    ],
+)
+def test_peak_hours_have_their_own_prices(acme: str, hours: str | None, dollars: float) -> None:
+    """1,000 tokens in and 100 out, at 1 and 4 dollars or at twice as much."""
+    asked = ("--hours", hours) if hours else ()
+    [cost] = result("price", "--mix", "1000:100", "--prices", acme, "--api", "large", *asked)["api_costs"]
+
+    assert cost["request_dollars"] == pytest.approx(dollars)
+
+
+def test_a_prefix_is_found_by_the_share_of_requests_that_hit(acme: str) -> None:
+    """800 of 1,000 tokens, 90 % of requests: 720 cached, 280 read, the misses' too; writing costs what input does."""
+    [cost] = result(
+        "price", "--mix", "1000:100", "--shared-prefix", "800", "--hit-rate", "90%", "--prices", acme, "--api", "large"
+    )["api_costs"]
+
+    assert cost["request_dollars"] == pytest.approx((280 * 1.00 + 720 * 0.10 + 100 * 4.00) / 1e6)
+
+
+def test_prices_alone_have_their_sources_and_dates() -> None:
+    """Every row of every provider says where it was read and when."""
+    rows = result("price", "--api", "all")["apis"]
+
+    assert len(rows) > 100
+    assert all(row["source"].startswith("http") and row["as_of"] for row in rows)
+    assert {row["above_tokens"] for row in rows} >= {200_000, 272_000}
+    assert any(row["cache_write_over_input"] == {"5m": 1.25, "1h": 2.0} for row in rows)
+    assert any(row["storage_dollars"] for row in rows)
+
+
+def test_csv_has_a_row_a_load_and_basis() -> None:
+    """Bound, expected and both ends of the interval of two loads."""
+    lines = roofcast(*LLAMA, *ONE_K, "--batch", "1,2", "--format", "csv").out.splitlines()
+
+    assert len(lines) == 1 + 2 * 4
+    assert lines[0].startswith("model,gpu,workload,")
+
+
+def test_what_does_not_fit_is_said_and_has_no_cost() -> None:
+    """Exit 0: that it does not fit is the answer."""
+    outcome = roofcast(*LLAMA, "--context", "128k", "--batch", "1,100", "--api", "none")
+
+    assert outcome.code == 0
+    assert "not every load fits" in outcome.out
+    assert "131072:256, 100 at once: the GPU offers 85.0 GB" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((*LLAMA, "--gpu-price", "-1"), "--gpu-price -1: it must be US dollars, 0 or more, such as 2.50"),
+        ((*LLAMA, "--gpu-price", "nan"), "--gpu-price nan: it must be US dollars"),
+        ((*LLAMA, "--gpu-price", "1e99"), "--gpu-price 1e99: it must be US dollars"),
+        ((*LLAMA, "--gpu-price", "2", "--gpu-cost", "3"), "give one of them"),
+        ((*LLAMA, "--years", "3"), "--years is what --gpu-cost is written off over"),
+        ((*LLAMA, "--gpu-cost", "30000", "--years", "0"), "--years 0: it must be from 0.1 to 50"),
+        ((*LLAMA, "--gpu-price", "2", "--pue", "1.2"), "give --power-price too"),
+        ((*LLAMA, "--power-price", "0.1"), "--power-price alone is no machine's price"),
+        ((*LLAMA, "--gpu-price", "2", "--utilisation", "0%"), "--utilisation 0%"),
+        ((*LLAMA, "--mix", "1000"), "--mix 1000: '1000' is no PROMPT:OUTPUT"),
+        ((*LLAMA, "--mix", "1000:100x0"), "has no requests"),
+        ((*LLAMA, "--mix", "1000:100", "--prompt", "1k"), "leave --prompt, --output and --context out"),
+        ((*LLAMA, "--hit-rate", "50%"), "--hit-rate is of the requests that share --shared-prefix tokens"),
+        ((*LLAMA, "--shared-prefix", "2k"), "--shared-prefix 2,048: it must be less than the prompt, 1,024 tokens"),
+        ((*LLAMA, "--prefix-hit", "50%", "--shared-prefix", "8"), "give it, or --shared-prefix and --hit-rate"),
+        ((*LLAMA, "--rate", "0"), "--rate 0: it must be requests a second above 0"),
+        ((*LLAMA, "--ratio", "-5"), "--ratio -5: it must be from 0.01"),
+        ((*LLAMA, "--ratio", "nan"), "--ratio nan: it must be from 0.01"),
+        ((*LLAMA, "--api", "gpt-9000"), "gpt-9000"),
+        ((*LLAMA, "--date", "yesterday"), "--date yesterday: it must be a day, such as 2026-11-15"),
+        ((*LLAMA, "--hours", "noon"), "--hours noon: it must be peak, off-peak or a time in UTC"),
+        ((*LLAMA, "--cache-write", "2h"), "--cache-write 2h: it must be 5m or 1h"),
+        ((*LLAMA, "--kept", "1h"), "give --rate too"),
+        ((*LLAMA, "--prices", "/none/at/all.yaml"), "/none/at/all.yaml: cannot be read"),
+        (("price", "llama-3.1-8b", "--gpu", "h1"), "h1"),
+        (("price", "--batch", "16"), "--batch is of a deployment; name its MODEL too"),
+        (("price", "--gpu-price", "2"), "a price of GPUs is of a deployment"),
+        (("price", "--input-tokens", "1e9"), "give both"),
+        (
+            ("price", "--input-tokens", "many", "--output-tokens", "1"),
+            "--input-tokens many: it must be a number of tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(arguments: tuple[str, ...], said: str) -> None:
+    """Exit 2, naming the option and what would be right."""
+    outcome = roofcast(*arguments)
+
+    assert outcome.code == 2, outcome.out
+    assert said in outcome.complaint
+
+
+def test_an_unknown_model_cannot_be_answered() -> None:
+    """Exit 3: a name that nothing goes by."""
+    assert roofcast("price", "no-such-model", "--gpu", "h100-sxm").code == 3
