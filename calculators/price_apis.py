@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.api_cost import bill, mix_cost
+from roofcast.calculators.api_cost import bill, break_even_hits, break_even_requests, mix_cost, write_price
 from roofcast.calculators.cost import HOUR
 from roofcast.calculators.price import least, requests_per_second
 from roofcast.calculators.price_rows import ApiCost, ApiRow, ApiTerm, Day
@@ -65,6 +66,8 @@ def _api_row(prices: PriceList, row: PriceRow) -> ApiRow:
         output_over_input=row.output_over_input,
         cached_over_input=row.cached_over_input,
         cache_write_over_input={life: price / row.input for life, price in row.cache_write.items() if row.input},
+        break_even_hits={life: hits for life in row.cache_write if (hits := break_even_hits(row, life)) is not None},
+        break_even_requests_per_hour=break_even_requests(row),
         least_prefix_tokens=prices.caching.minimum,
         from_date=None if row.from_date is None else row.from_date.isoformat(),
         to_date=None if row.to_date is None else row.to_date.isoformat(),
@@ -93,7 +96,7 @@ def api_cost(prices: PriceList, workload: Workload, terms: Terms, own: Own | Non
         model=prices.model,
         request_dollars=cost.dollars,
         terms=parts,
-        notes=list(cost.notes),
+        notes=[*cost.notes, *_prefix_notes(prices, workload, terms)],
         own_request_dollars=beside.dollars,
         own_over_api=beside.dollars / cost.dollars if beside.dollars is not None and cost.dollars else None,
         break_even_requests_per_second=even,
@@ -102,6 +105,21 @@ def api_cost(prices: PriceList, workload: Workload, terms: Terms, own: Own | Non
         reachable=beside.reachable,
         break_even_dollars_per_gpu_hour=beside.par,
     )
+
+
+def _prefix_notes(prices: PriceList, workload: Workload, terms: Terms) -> list[str]:
+    """From how many hits on writing a prefix pays, and from how many requests an hour on keeping it."""
+    shared = [request for request in workload.requests if prices.caching.held(request.prefix)]
+    if not shared:
+        return []
+    row, notes = prices.row(shared[0].prompt, peak=terms.peak), []
+    life, hits = write_price(row, terms.lifetime)[0], break_even_hits(row, terms.lifetime)
+    if life is not None and hits is not None:
+        notes.append(f"a prefix that is written for {life} pays from {ceil(hits)} hit{'s' if hits > 1 else ''} on")
+    kept = break_even_requests(row)
+    if kept is not None:
+        notes.append(f"a prefix that is kept pays from {kept:.3g} requests an hour on")
+    return notes
 
 
 def _beside(own: Own, workload: Workload, cost: RequestCost) -> _Beside:

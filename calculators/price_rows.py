@@ -227,6 +227,11 @@ class ApiRow:
     """[-]"""
     cache_write_over_input: dict[str, float]
     """By lifetime. [-]"""
+    break_even_hits: dict[str, float]
+    """Hits after one write, by lifetime, from which on a cached prefix costs less than none; empty where writing costs as
+    input does. [-]"""
+    break_even_requests_per_hour: float | None
+    """Requests an hour from which on a kept prefix pays for its storage; null without storage. [1/h]"""
     least_prefix_tokens: int | None
     """Of a prefix that is cached; null where it is not known. [token]"""
     from_date: str | None

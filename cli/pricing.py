@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from roofcast.cli.price_asked import Money, Served
     from roofcast.hwdb.prices import PriceList
 
-LIFETIMES: Final = ("5m", "1h")
+LIFETIME: Final = r"[1-9][0-9]{0,5}[mhd]"  # of what is written to a cache
 KINDS: Final = ("peak", "off-peak")  # of hours
 MOST_RATIO: Final = 1e6
 
@@ -103,15 +104,15 @@ class AskedApis:
         """
         from roofcast.calculators.api_cost import Terms
 
-        if self.lifetime is not None and self.lifetime not in LIFETIMES:
-            raise UsageError(f"--cache-write {self.lifetime}: it must be {' or '.join(LIFETIMES)}")
+        if self.lifetime is not None and not re.fullmatch(LIFETIME, self.lifetime, re.ASCII):
+            raise UsageError(f"--cache-write {self.lifetime}: it must be a lifetime, such as 5m or 1h")
         hours = None if self.kept is None else self._kept() / HOUR
         if hours is not None and requests_per_second is None:
             raise UsageError("--kept is shared by the requests that come meanwhile; give --rate too")
         each = None if requests_per_second is None else requests_per_second * HOUR
         return Terms(
             peak=self.hours == KINDS[0],
-            lifetime=self.lifetime or LIFETIMES[0],
+            lifetime=self.lifetime or "5m",
             kept_hours=hours,
             requests_per_hour=each,
         )

@@ -139,6 +139,20 @@ def test_a_prefix_is_found_by_the_share_of_requests_that_hit(acme: str) -> None:
     assert cost["request_dollars"] == pytest.approx((280 * 1.00 + 720 * 0.10 + 100 * 4.00) / 1e6)
 
 
+def test_what_is_written_and_kept_pays_from_some_hits_on() -> None:
+    """2 x input for an hour: 5 / 4.5 hits; 4.50 dollars a million tokens and hour over 1.25 - 0.125: 4 requests an hour."""
+    costs = result(
+        "price", "--mix", "10000:100", "--shared-prefix", "8000", "--cache-write", "1h", "--rate", "8/h", "--kept", "1h",
+        "--api", "claude-opus-5,gemini-2.5-pro",
+    )["api_costs"]  # fmt: skip
+    notes = [note for cost in costs for note in cost["notes"]]
+    [storage] = [term for term in costs[1]["terms"] if term["term"] == "storage"]
+
+    assert "a prefix that is written for 1h pays from 2 hits on" in notes
+    assert "a prefix that is kept pays from 4 requests an hour on" in notes
+    assert storage["dollars"] == pytest.approx(8000 * 4.50e-6 / 8)
+
+
 def test_prices_alone_have_their_sources_and_dates() -> None:
     """Every row of every provider says where it was read and when."""
     rows = result("price", "--api", "all")["apis"]
@@ -191,7 +205,7 @@ def test_what_does_not_fit_is_said_and_has_no_cost() -> None:
         ((*LLAMA, "--api", "gpt-9000"), "gpt-9000"),
         ((*LLAMA, "--date", "yesterday"), "--date yesterday: it must be a day, such as 2026-11-15"),
         ((*LLAMA, "--hours", "noon"), "--hours noon: it must be peak, off-peak or a time in UTC"),
-        ((*LLAMA, "--cache-write", "2h"), "--cache-write 2h: it must be 5m or 1h"),
+        ((*LLAMA, "--cache-write", "soon"), "--cache-write soon: it must be a lifetime, such as 5m or 1h"),
         ((*LLAMA, "--kept", "1h"), "give --rate too"),
         ((*LLAMA, "--prices", "/none/at/all.yaml"), "/none/at/all.yaml: cannot be read"),
         (("price", "llama-3.1-8b", "--gpu", "h1"), "h1"),
