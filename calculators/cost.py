@@ -47,7 +47,7 @@ class Load:
         request: that every sequence is one of.
         batch: of them at once, over all replicas.
         context: tokens that a decoded one attends to; None is the mean, prompt + output / 2. [token]
-        reserved: tokens of each sequence that must fit; None is all that a request has at its end, or the context. [token]
+        reserved: tokens of each sequence that must fit; None is all that a request has at its end, and the context. [token]
         budget: tokens of a step (`--max-num-batched-tokens`); None is all prompts at once. [token]
     """
 
@@ -65,9 +65,7 @@ class Load:
     @property
     def held(self) -> int:
         """Tokens of each sequence that must fit. [token]"""
-        if self.reserved is not None:
-            return self.reserved
-        return self.request.longest if self.context is None else max(self.context, self.request.prompt)
+        return max(self.request.longest, self.context or 0) if self.reserved is None else self.reserved
 
 
 @dataclass(frozen=True, slots=True)

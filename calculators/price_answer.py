@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.price import Own
     from roofcast.calculators.price_apis import Totals
-    from roofcast.calculators.price_rows import ApiCost, Hourly, RatioRow
+    from roofcast.calculators.price_rows import ApiCost, Day, Hourly, RatioRow
     from roofcast.calculators.workload import Workload
     from roofcast.hwdb.prices import PriceList
 
@@ -80,7 +80,7 @@ def price_result(question: Question) -> tuple[PriceResult, Remarks]:
         held=held_row(own, asked[0].held) if own else None,
         apis=api_rows(question.lists),
         api_costs=_api_costs(question),
-        days=[day_row(one, question.totals, question.hourly) for one in question.lists] if question.totals else [],
+        days=_days(question),
         provenance=_provenance(question),
     )
     return result, _remarks(ready, asked)
@@ -107,6 +107,13 @@ def _api_costs(question: Question) -> list[ApiCost]:
         for workload in question.workloads
         for prices in question.lists
     ]
+
+
+def _days(question: Question) -> list[Day]:
+    totals = question.totals
+    if totals is None:
+        return []
+    return [day_row(one, totals, question.hourly, peak=_terms(question, one).peak) for one in question.lists]
 
 
 def _terms(question: Question, prices: PriceList) -> Terms:

@@ -82,7 +82,7 @@ def api_cost(prices: PriceList, workload: Workload, terms: Terms, own: Own | Non
     """What a mean request of a workload costs at an API, and where an own deployment costs the same. [USD]
 
     break-even rate = USD an hour / 3600 / the API's USD a request: all hours of the machine are paid, of the API only what is
-    asked. It is reachable where the deployment does that many at some load that fits.
+    asked. It is a mean over all hours, and reachable where the deployment does rate / utilisation at some load that fits.
     price of a GPU hour at par = the API's USD a request x requests an hour at the largest load asked / GPUs
     """
     cost = mix_cost(prices, workload.requests, terms)
@@ -134,7 +134,8 @@ def _beside(own: Own, workload: Workload, cost: RequestCost) -> _Beside:
     if not cost.dollars:
         return _Beside(each, None, None, None, par)
     even = own.hourly.dollars_per_hour / HOUR / cost.dollars
-    batch = least(lambda count: requests_per_second(own, workload, count) >= even, own.most(workload))
+    busy = even / own.hourly.utilisation  # while the load is there
+    batch = least(lambda count: requests_per_second(own, workload, count) >= busy, own.most(workload))
     return _Beside(each, even, batch, batch is not None, par)
 
 
@@ -154,14 +155,16 @@ class Totals:
     gpus: int | None
 
 
-def day_row(prices: PriceList, totals: Totals, hourly: Hourly | None) -> Day:
-    """A day's tokens at a model's lowest tier, off-peak, and what the machines cost over 24 hours. [USD]"""
-    row = prices.rows[0]
+def day_row(prices: PriceList, totals: Totals, hourly: Hourly | None, *, peak: bool) -> Day:
+    """A day's tokens at a model's lowest tier, all at one kind of hour, and what the machines cost over 24 hours. [USD]"""
+    row = next((row for row in prices.rows if (row.peak is True) == peak), prices.rows[0])
     made = bill(row, totals.input, totals.output, totals.cached_share)
     cost = None if hourly is None else hourly.dollars_per_hour * HOURS_A_DAY
     return Day(
         vendor=prices.vendor,
         model=prices.model,
+        hours=HOURS[row.peak],
+        up_to_tokens=row.up_to,
         input_tokens=totals.input,
         cached_share=totals.cached_share,
         output_tokens=totals.output,

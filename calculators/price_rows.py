@@ -143,7 +143,7 @@ class LengthRow:
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """Which load makes output cost so many times what input does."""
+    """From which load on output costs at most so many times what input does."""
 
     workload: str
     """The kind of request."""
@@ -152,7 +152,7 @@ class RatioRow:
     ratio: float
     """As asked. [-]"""
     batch: int | None
-    """The least load that comes down to it; null where none does."""
+    """From so many at once on, up to the largest that fit; null where the largest does not come down to it."""
     reached: float
     """The ratio at that load; where none comes down to it, the ratio at the largest that fits. [-]"""
     largest: int
@@ -302,6 +302,10 @@ class Day:
     """Whose prices."""
     model: str
     """Its id."""
+    hours: str
+    """At which all tokens are priced: any, peak or off-peak."""
+    up_to_tokens: int | None
+    """All prompts are taken as of its lowest tier, at most so many tokens; null without tiers."""
     input_tokens: float
     """Of the day, cached ones included. [token]"""
     cached_share: float

@@ -80,14 +80,12 @@ class Workload:
     def held(self) -> int:
         """Tokens of a sequence that must fit: its end, in the mean over those that decode: sum w o (p + o) / sum w o. [token]
 
-        A kind stays for as many steps as it has tokens of output, so that it is among those that decode that often. Where a
-        context is stated, that, and no less than the prompts.
+        A kind stays for as many steps as it has tokens of output, so that it is among those that decode that often. No less
+        than the context that is stated.
 
         >>> Workload("a", (Request(1000, 100), Request(100, 1000))).held
         1100
         """
-        if self.context is not None:
-            return max(self.context, *(request.prompt for request in self.requests))
         stays = [request.weight * request.output for request in self.requests]
         ends = (stay * request.longest for stay, request in zip(stays, self.requests, strict=True))
-        return ceil(sum(ends) / sum(stays))
+        return max(ceil(sum(ends) / sum(stays)), self.context or 0)

@@ -73,8 +73,9 @@ def price(
         float | None, typer.Option("--pue", metavar="X", help="Power of the building over the machine's (default: 1).")
     ] = None,
     utilisation: Annotated[
-        str, typer.Option("--utilisation", "--utilization", metavar="SHARE", help="Share of the hours with that load.")
-    ] = "100%",
+        str | None,
+        typer.Option("--utilisation", "--utilization", metavar="SHARE", help="Share of the hours with that load."),
+    ] = None,
     api: Annotated[
         str | None,
         typer.Option("--api", metavar="NAME,...", help="Models or vendors of APIs, all, none (default: usual ones)."),

@@ -105,7 +105,7 @@ class Money:
     years: float | None
     power_price: str | None
     pue: float | None
-    utilisation: str
+    utilisation: str | None
 
     def tariff(self) -> Tariff:
         """The tariff.
@@ -136,7 +136,7 @@ class Money:
         )
 
     def _utilisation(self) -> float:
-        value = options.portion(self.utilisation, "--utilisation")
+        value = options.portion(self.utilisation or "100%", "--utilisation")
         if not value:
             raise UsageError(f"--utilisation {self.utilisation}: with no load no token is made; give more than 0%")
         return value

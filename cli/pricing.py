@@ -189,6 +189,8 @@ def priced(
 
     asked.refuse_without_model(served)
     tariff, totals, per_second = money.tariff(), day.totals(), rate(asked.rate)
+    if per_second is not None and money.utilisation is not None:
+        raise UsageError("--rate says how much of every hour is used; leave --utilisation out")
     if asked.ratio is not None:
         factor(asked.ratio, "--ratio", 0.01, MOST_RATIO)
     costed = asked.model is not None or bool(served.mix or served.prompt or served.output or served.shared_prefix)

@@ -188,7 +188,7 @@ def find_prices(names: Iterable[str], extra: Path | None = None, on: date | None
     Args:
         names: an id or alias of a model, `vendor/model`, a vendor for all that it sells, or `all`.
         extra: one more file of the user's, which wins over all.
-        on: the day; None is that of the newest row of all.
+        on: the day; None is that of the newest row of all, and of a model that has ended its last.
 
     Raises:
         UnknownPriceError: nothing goes by a name, or it has no price on the day.
@@ -198,27 +198,26 @@ def find_prices(names: Iterable[str], extra: Path | None = None, on: date | None
     [('gpt-4.1', 8.0), ('gpt-4o', 10.0)]
     """
     known = all_offers(extra)
-    day = on or newest_day(known)
-    found = (prices for name in names for prices in _named(name, known, day))
+    found = (prices for name in names for prices in _named(name, known, on))
     return tuple({(prices.vendor, prices.model): prices for prices in found}.values())
 
 
-def _named(name: str, known: tuple[Offer, ...], on: date) -> tuple[PriceList, ...]:
-    asked = _key(name)
+def _named(name: str, known: tuple[Offer, ...], on: date | None) -> tuple[PriceList, ...]:
+    asked, day = _key(name), on or newest_day(known)
     if asked == ALL:
-        return _in_force(known, on)
+        return _in_force(known, day)
     of_vendor = [offer for offer in known if asked == _key(offer.vendor)]
     if of_vendor:
-        return _in_force(of_vendor, on)
+        return _in_force(of_vendor, day)
     found = [offer for offer in known if asked in _keys(offer)]
     if not found:
         raise UnknownPriceError(f"no prices of {name[:80]!r}; {_nearest(asked, known)}")
     if len(found) > 1:
         both = " or ".join(f"{offer.vendor}/{offer.model}" for offer in found)
         raise UnknownPriceError(f"{name!r} is sold by several; write {both}")
-    prices = found[0].on(on)
+    prices = found[0].on(day) or (found[0].last() if on is None else None)
     if prices is None:
-        raise UnknownPriceError(f"{found[0].model} has no price on {on}; {found[0].turn(on)}")
+        raise UnknownPriceError(f"{found[0].model} has no price on {day}; {found[0].turn(day)}")
     return (prices,)
 
 

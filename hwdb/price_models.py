@@ -162,6 +162,7 @@ class Model(_Frozen):
     usual: Annotated[bool, Field(strict=True)] = False
     caching: Caching | None = None
     hours: Hours | None = None
+    ended: Day = None
 
     @model_validator(mode="after")
     def _whole(self) -> Model:

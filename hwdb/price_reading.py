@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from dataclasses import dataclass, replace
-from datetime import date, time
+from datetime import date, time, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,6 +94,7 @@ class Offer:
         usual: whether it is among the few that stand for the vendor.
         caching: rule of the prefix cache; None where nothing is said of it.
         own_caching: whether the rule is of the model itself, and not of the vendor.
+        ended: day from which on it is not sold any more; None where that is not known.
     """
 
     vendor: str
@@ -106,20 +107,36 @@ class Offer:
     caching: CacheRule | None
     own_caching: bool
     hours: Peak | None
+    ended: date | None = None
 
     def on(self, day: date) -> PriceList | None:
         """What it costs on a day, by what was read last by then; None where that had no price any more."""
+        if self.ended is not None and day >= self.ended:
+            return None
         reading, *older = self._readings(day)
         rows = sorted((row for row in reading if _holds(row, day)), key=_tier)
         if not rows:
             return None
         rule = self.caching or CacheRule()
-        filled = tuple(_filled(_completed(row, older, day), rule) for row in rows)
+        filled = tuple(_dated(_filled(_completed(row, older, day), rule), day) for row in rows)
         hours = self.hours if any(row.peak is not None for row in rows) else None
         return PriceList(self.vendor, self.model, self.name, filled, rule, hours)
 
+    def last(self) -> PriceList | None:
+        """What it cost when it was sold for the last time, with a note; None of what is still sold."""
+        ends = [self.ended] if self.ended is not None else [row.to_date for row in self.rows]
+        end = max((day for day in ends if day is not None), default=None)
+        found = None if end is None else self.on(end - timedelta(days=1))
+        if found is None:
+            return None
+        said = f"not sold any more since {end}"
+        rows = tuple(replace(row, note="; ".join(filter(None, (said, row.note)))) for row in found.rows)
+        return replace(found, rows=rows)
+
     def turn(self, day: date) -> str:
         """When a price was or will be in force, for what is said of a day on which none is."""
+        if self.ended is not None and self.ended <= day:
+            return f"its last ended on {self.ended}"
         reading = self._readings(day)[0]
         end = max(row.to_date or date.max for row in reading)
         start = min(row.from_date or date.min for row in reading)
@@ -131,20 +148,36 @@ class Offer:
         return max(period_of(row.source.as_of)[0] for row in self.rows)
 
     def _readings(self, day: date) -> list[list[PriceRow]]:
-        """Rows by their source: of those read by a day the newest first; where none was, the oldest of all alone.
+        """Rows by their source: of those read by a day the newest first; of one date that is first which is in the file.
 
-        Of one date that is first which is first in the file.
+        Where none was read by then: one whose rows state dates that the day is within, the provider's own before others';
+        else the oldest of all alone.
         """
         readings: dict[Source, list[PriceRow]] = {}
         for row in self.rows:
             readings.setdefault(row.source, []).append(row)
         ordered = sorted(readings, key=lambda source: period_of(source.as_of)[::-1], reverse=True)
         known = [source for source in ordered if period_of(source.as_of)[0] <= day]
-        return [readings[source] for source in known or ordered[-1:]]
+        stated = [source for source in ordered if any(_states(row, day) for row in readings[source])]
+        stated.sort(key=lambda source: source.second_hand)
+        return [readings[source] for source in known or stated[:1] or ordered[-1:]]
 
 
 def _holds(row: PriceRow, on: date) -> bool:
     return (row.from_date is None or row.from_date <= on) and (row.to_date is None or on < row.to_date)
+
+
+def _states(row: PriceRow, day: date) -> bool:
+    """Whether a row says of itself that it holds on a day."""
+    return _holds(row, day) and (row.from_date is not None or row.to_date is not None)
+
+
+def _dated(row: PriceRow, day: date) -> PriceRow:
+    """A row with a note where it was read after the day, and states no date that would cover it."""
+    if period_of(row.source.as_of)[0] <= day or _states(row, day):
+        return row
+    said = f"read after {day}; what it cost then is not known"
+    return replace(row, note="; ".join(filter(None, (row.note, said))))
 
 
 def _tier(row: PriceRow) -> tuple[int, bool]:
@@ -240,6 +273,7 @@ def _offer(fields: Mapping[str, Any], model: Mapping[str, Any], sources: Mapping
         caching=_rule(_merged(fields.get("caching"), model.get("caching")), sources),
         own_caching="caching" in model,
         hours=Peak(tuple(map(span_of, hours["spans"])), hours.get("working_days", False)) if hours else None,
+        ended=day_of(model.get("ended")),
     )
 
 

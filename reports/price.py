@@ -256,7 +256,11 @@ def _notes(result: PriceResult, inputs: Mapping[str, Any]) -> Remarks:
             else None,
             "J/token at the TDP, which is the most that a GPU draws for long" if own else None,
             f"keeping tokens: {count(held.tokens)} fit at {context_name(held.context)}"
-            + (f", {money(held.dollars)} a million tokens and hour" if held.dollars is not None else "")
+            + (
+                f", {money(held.dollars)} a million tokens and hour, if the machine did nothing else"
+                if held.dollars is not None
+                else ""
+            )
             if held
             else None,
             "an API's model is another than yours: only prices are compared" if own and result.api_costs else None,

@@ -155,7 +155,7 @@ def _batch(row: ApiCost) -> str:
 def _days(rows: Sequence[Day]) -> Table:
     cells = [
         (
-            f"{row.vendor} {row.model}",
+            f"{row.model}{_priced_at(row)}",
             plain_money(row.input_dollars),
             plain_money(row.cached_input_dollars),
             plain_money(row.output_dollars),
@@ -173,3 +173,13 @@ def _days(rows: Sequence[Day]) -> Table:
             f"{figures(day.output_tokens / 1e9)} G out a day: USD"
         )
     return table(DAYS, cells, title)
+
+
+def _priced_at(row: Day) -> str:
+    """The hours and the tier that a day's tokens are taken to be of."""
+    parts = [
+        None if row.hours == "any" else row.hours,
+        None if row.up_to_tokens is None else f"prompts <={_thousands(row.up_to_tokens)}",
+    ]
+    said = ", ".join(part for part in parts if part)
+    return f" ({said})" if said else ""

@@ -84,6 +84,35 @@ def test_the_day_of_a_provider_closes() -> None:
     assert day["margin"] == pytest.approx(5.45, abs=0.01)
 
 
+@pytest.mark.parametrize(("hours", "dollars"), [("off-peak", 1400), ("peak", 2800), ("2026-11-16T02:30", 2800)])
+def test_a_day_is_priced_at_the_hours_that_are_asked(acme: str, hours: str, dollars: float) -> None:
+    """A billion tokens in and 100 million out, at 1 and 4 dollars or at twice as much."""
+    [day] = result(
+        "price", "--prices", acme, "--api", "large", "--input-tokens", "1e9", "--output-tokens", "1e8", "--hours", hours
+    )["days"]
+
+    assert day["income_dollars"] == pytest.approx(dollars)
+    assert day["hours"] == ("off-peak" if hours == "off-peak" else "peak")
+
+
+def test_idle_hours_make_the_busy_ones_busier(acme: str) -> None:
+    """A machine that has its load a tenth of the time must do ten times the mean then."""
+    asked = (*LLAMA, "--mix", "1000:100", "--batch", "64", "--gpu-price", "3.60", "--prices", acme, "--api", "large")
+    [always], [seldom] = (result(*asked, "--utilisation", share)["api_costs"] for share in ("100%", "10%"))
+
+    assert seldom["own_request_dollars"] == pytest.approx(10 * always["own_request_dollars"])
+    assert seldom["break_even_requests_per_second"] == always["break_even_requests_per_second"]
+    assert seldom["break_even_batch"] > always["break_even_batch"]
+    assert result(*asked, "--utilisation", "1%")["api_costs"][0]["reachable"] is False
+
+
+def test_a_stated_context_does_not_make_requests_shorter() -> None:
+    """Whatever decode attends to, a request needs room for its prompt and all of its output."""
+    rows = result(*LLAMA, "--context", "1k", "--output", "4k", "--batch", "60,100,513", "--api", "none")["loads"]
+
+    assert [row["fits"] for row in rows] == [True, True, False]
+
+
 def test_the_break_even_load_costs_as_much_as_the_api(acme: str) -> None:
     """A request of 1,000 and 100 tokens is 0.14 cents there; an hour of 3.60 dollars is 2,571 of them."""
     found = result(
@@ -193,6 +222,7 @@ def test_what_does_not_fit_is_said_and_has_no_cost() -> None:
         ((*LLAMA, "--gpu-price", "2", "--pue", "1.2"), "give --power-price too"),
         ((*LLAMA, "--power-price", "0.1"), "--power-price alone is no machine's price"),
         ((*LLAMA, "--gpu-price", "2", "--utilisation", "0%"), "--utilisation 0%"),
+        ((*LLAMA, "--rate", "5", "--utilisation", "50%"), "leave --utilisation out"),
         ((*LLAMA, "--mix", "1000"), "--mix 1000: '1000' is no PROMPT:OUTPUT"),
         ((*LLAMA, "--mix", "1000:100x0"), "has no requests"),
         ((*LLAMA, "--mix", "1000:100", "--prompt", "1k"), "leave --prompt, --output and --context out"),

@@ -250,8 +250,10 @@ def test_without_peak_rows_the_hour_makes_no_difference() -> None:
     ("model", "on", "price"),
     [
         ("claude-sonnet-5", date(2026, 8, 31), 2),
-        ("claude-sonnet-5", date(2026, 9, 15), 3),  # as announced in August
-        ("claude-sonnet-5", date(2026, 10, 10), 2),  # as it came
+        ("claude-sonnet-5", date(2026, 8, 11), 2),
+        ("claude-sonnet-5", date(2026, 9, 15), 2),  # the rise to 3 was cancelled in August
+        ("claude-sonnet-5", date(2026, 10, 10), 2),
+        ("deepseek-v4-pro", date(2026, 7, 29), 0.435),  # no one had read it yet; the provider states until when
         ("deepseek-v4-pro", date(2026, 8, 15), 0.435),
         ("deepseek-v4-pro", date(2026, 8, 16), 0.66),
         ("deepseek-v4-pro", date(2026, 11, 20), 0.66),
@@ -289,10 +291,28 @@ def test_what_is_no_longer_sold_has_no_price() -> None:
 
 def test_an_older_source_completes_a_newer_one() -> None:
     """What the newest row does not list is taken from an older one with the same input and output, and said."""
+    row = only("claude-sonnet-5", date(2026, 8, 5)).rows[0]
+
+    assert (row.source.as_of, row.input, row.cached_input, row.output) == ("2026-08-05", 2, 0.2, 10)
+    assert row.note.startswith("cached input, cache write: by the rule of ")
+
+
+def test_a_model_that_has_ended_is_not_sold_and_still_known() -> None:
+    """A vendor's list leaves it out; by its name its last prices are had, and said to be that; of a later day there are none."""
     row = only("deepseek-reasoner").rows[0]
 
-    assert (row.source.as_of, row.input, row.cached_input, row.output) == ("2026-08-05", 0.55, 0.14, 2.19)
-    assert row.note == "cached input: https://api-docs.deepseek.com/quick_start/pricing-details-usd, as of 2025-02"
+    assert (row.input, row.cached_input, row.output) == (0.55, 0.14, 2.19)
+    assert row.note.startswith("not sold any more since 2026-07-24")
+    assert "deepseek-reasoner" not in {prices.model for prices in find_prices(["deepseek"])}
+    assert only("deepseek-reasoner", date(2026, 7, 23)).rows[0].note == ""
+    with pytest.raises(UnknownPriceError, match="its last ended on 2026-07-24"):
+        only("deepseek-reasoner", date(2026, 7, 24))
+
+
+def test_a_price_of_a_day_before_it_was_read_says_so() -> None:
+    """Two years before the page was read, nothing is known but what stands there now."""
+    assert "read after 2024-01-01" in only("claude-opus-5", date(2024, 1, 1)).rows[0].note
+    assert only("deepseek-chat", date(2025, 2, 7)).rows[0].note == ""
 
 
 def test_a_rule_completes_what_no_source_lists() -> None:
