@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.phases import Asked, answer_point, shortage
 from roofcast.modelspec.step import DECODE, PREFILL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Point
     from roofcast.calculators.workload import Request
@@ -116,29 +114,61 @@ def load_times(ready: Ready, load: Load) -> LoadTimes:
     reason = shortage(ready, Asked(DECODE, load.batch, load.held))
     if reason:
         return LoadTimes({}, reason)
-    decode = _by_basis(answer_point(ready, Asked(DECODE, load.batch, load.attended)))
-    prefix = load.request.prefix or int(load.request.prompt * ASSUMED_HIT)
-    whole, part, fresh = (_by_basis(point) for point in _prefills(ready, load, prefix))
+    request, decode = load.request, _decode(ready, load)
+    prefix = request.prefix or int(request.prompt * ASSUMED_HIT)
+    whole, part, fresh = _prefill(ready, load), _prefill(ready, load, prefix), _fresh(ready, load, prefix)
     times = {}
     for basis in decode:
         cached = _cached(basis, part, fresh) / (load.batch * prefix) if prefix else 0.0
-        read = load.request.prefix * load.request.hit  # tokens of a request that are found, in the mean
-        reading = _mean_prefill(load, whole[basis], part[basis]) / load.batch
-        new = load.request.prompt - read
-        times[basis] = TokenTimes((reading - read * cached) / new, cached, decode[basis] / load.batch)
+        found = request.hit if request.prefix else 0.0
+        read = request.prefix * found  # tokens of a request that are found, in the mean
+        reading = (found * part[basis] + (1 - found) * whole[basis]) / load.batch
+        times[basis] = TokenTimes(
+            (reading - read * cached) / (request.prompt - read), cached, decode[basis] / load.batch
+        )
     return LoadTimes(times, "")
 
 
-def _prefills(ready: Ready, load: Load, prefix: int) -> Iterator[Point]:
-    """Prefill of whole prompts, of those whose prefix is cached, and of what is left of these by itself."""
+def request_times(ready: Ready, load: Load) -> dict[str, float]:
+    """Time that one request of a load takes of the deployment, by basis; empty of what does not fit. [s]
+
+    (hit prefill(B, prompt, prefix found) + (1 - hit) prefill(B, prompt) + output TPOT(B, context)) / B, which is what its
+    tokens take by `load_times`.
+    """
+    if shortage(ready, Asked(DECODE, load.batch, load.held)):
+        return {}
+    request, spent = load.request, _decode(ready, load)
+    found = request.hit if request.prefix else 0.0
+    made = {basis: request.output * seconds for basis, seconds in spent.items()}
+    for share, prefix in ((found, request.prefix), (1 - found, 0)):
+        if share:
+            made = {basis: made[basis] + share * seconds for basis, seconds in _prefill(ready, load, prefix).items()}
+    return {basis: seconds / load.batch for basis, seconds in made.items()}
+
+
+def _decode(ready: Ready, load: Load) -> dict[str, float]:
+    """A step of decode. [s]"""
+    return _by_basis(answer_point(ready, Asked(DECODE, load.batch, load.attended)))
+
+
+def _prefill(ready: Ready, load: Load, prefix: int = 0) -> dict[str, float]:
+    """Prefill of the prompts, whose prefix is cached. [s]"""
     prompt = load.request.prompt
-    yield answer_point(ready, Asked(PREFILL, load.batch, prompt, load.budget))
-    yield answer_point(ready, Asked(PREFILL, load.batch, prompt, load.budget, cached=prefix / prompt))
-    yield answer_point(ready, Asked(PREFILL, load.batch, max(1, prompt - prefix), load.budget))
+    return _by_basis(answer_point(ready, Asked(PREFILL, load.batch, prompt, load.budget, cached=prefix / prompt)))
 
 
-def _by_basis(point: Point) -> dict[str, float]:
-    """A point's times, those that there are; it fits. [s]"""
+def _fresh(ready: Ready, load: Load, prefix: int) -> dict[str, float]:
+    """Prefill of what follows the prefix, by itself. [s]"""
+    rest = max(1, load.request.prompt - prefix)
+    return _by_basis(answer_point(ready, Asked(PREFILL, load.batch, rest, load.budget)))
+
+
+def _by_basis(found: Point) -> dict[str, float]:
+    """A point's times, those that there are. [s]
+
+    Whether it fits is asked of the load as a whole, whose sequences may be shorter in the mean than those of one kind.
+    """
+    point = replace(found, fits=True)
     low, high = point.interval or (None, None)
     made = zip(BASES, (point.bound, point.expected, low, high), strict=True)
     return {basis: value for basis, value in made if value is not None}
@@ -149,12 +179,6 @@ def _cached(basis: str, part: dict[str, float], fresh: dict[str, float]) -> floa
     if basis in {BOUND, EXPECTED}:
         return max(0.0, part[basis] - fresh[basis])
     return max(0.0, part[EXPECTED] - fresh[EXPECTED]) * part[basis] / part[EXPECTED]
-
-
-def _mean_prefill(load: Load, whole: float, part: float) -> float:
-    """Prefill of the batch, a share of which finds its prefix. [s]"""
-    found = load.request.hit if load.request.prefix else 0.0
-    return found * part + (1 - found) * whole
 
 
 def request_seconds(times: TokenTimes, request: Request) -> float:

@@ -294,6 +294,20 @@ HEADINGS: Final[dict[str, str]] = {
     "blocks of the longest request": "blocks_per_request",
     "sequences": "max_sequences",
     "requests": "max_sequences",
+    **dict.fromkeys(("input usd", "input gpu-s"), "input_gpu_seconds"),
+    **dict.fromkeys(("cached usd", "cached gpu-s"), "cached_input_gpu_seconds"),
+    **dict.fromkeys(("output usd", "output gpu-s", "output's 80 %"), "output_gpu_seconds"),
+    **dict.fromkeys(("input", "cached", "output", "all", "all usd", "all gpu-s", "usd/ mtoken"), "blended_dollars"),
+    **dict.fromkeys(
+        ("cache write", "storage", "write:in", "write: in", "usd/ mtok-h", "least prefix"), "request_dollars"
+    ),
+    **dict.fromkeys(
+        ("own/ api", "own/api", "mtoken/ day", "mtoken/day", "break-even"), "break_even_requests_per_second"
+    ),
+    **dict.fromkeys(("gpus' cost", "margin"), "income_dollars"),
+    "over first": "input_ratio",
+    "out: in": "output_over_input",
+    "cached: in": "cached_over_input",
     "out:in": "output_over_input",
     "out:in bound": "output_over_input",
     "out:in expect": "output_over_input",

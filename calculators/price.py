@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cost import (
@@ -17,6 +17,7 @@ from roofcast.calculators.cost import (
     energy_per_token,
     load_times,
     request_seconds,
+    request_times,
     token_costs,
     write_off,
 )
@@ -201,28 +202,55 @@ def _mean_input(workload: Workload, times: Sequence[TokenTimes]) -> float:
     return workload.mean(spent) / workload.mean(new)
 
 
-def requests_per_second(own: Own, workload: Workload, batch: int) -> float:
-    """Requests that so many at once make a second; 0 where they do not fit. [1/s]"""
-    return workload_row(own, workload, batch).requests_per_second or 0.0
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Requests a second of a workload by load, each reckoned once.
+
+    Args:
+        own: the deployment.
+        workload: what it serves.
+        known: rates by load, as far as they were asked for. [1/s]
+    """
+
+    own: Own
+    workload: Workload
+    known: dict[int, float] = field(default_factory=dict)
+
+    def at(self, batch: int) -> float:
+        """Requests that so many at once make a second: 1 / their mean time; 0 where they do not fit. [1/s]"""
+        if batch not in self.known:
+            own, workload = self.own, self.workload
+            times = [request_times(own.ready, own.load(workload, one, batch)) for one in workload.requests]
+            fit = all(times)
+            self.known[batch] = 1 / workload.mean(tuple(one[own.basis] for one in times)) if fit else 0.0
+        return self.known[batch]
+
+    def least(self, rate: float) -> int | None:
+        """The least load that makes so many a second; None where none that fits does."""
+        return least(lambda batch: self.at(batch) >= rate, self.most)
+
+    @property
+    def most(self) -> int:
+        """Requests that fit at once, 4,096 at most."""
+        return self.own.most(self.workload)
 
 
-def rate_row(own: Own, workload: Workload, rate: float) -> RateRow:
+def rate_row(rates: Rates, rate: float) -> RateRow:
     """What a request costs where so many come a second: USD an hour / (3600 x rate). [USD]
 
     All of the hour is paid, however little of it the requests take.
     """
-    most = own.most(workload)
-    batch = least(lambda count: requests_per_second(own, workload, count) >= rate, most)
+    own, workload, most = rates.own, rates.workload, rates.most
+    batch = rates.least(rate)
     hour = None if own.hourly is None or batch is None else own.hourly.dollars_per_hour
     each = None if hour is None else hour / HOUR / rate
     tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
-    capacity = requests_per_second(own, workload, most) if most else 0.0
     return RateRow(
         workload=workload.name,
         requests_per_second=rate,
         batch=batch,
         reachable=batch is not None,
-        capacity_requests_per_second=capacity,
+        capacity_requests_per_second=rates.at(most) if most else 0.0,
         largest=most,
         request_dollars=each,
         blended_dollars=None if each is None else each / tokens * MILLION,
@@ -243,7 +271,7 @@ def ratio_row(own: Own, workload: Workload, ratio: float, basis: str) -> RatioRo
         return _mean_output(workload, times) / _mean_input(workload, times)
 
     if not largest:
-        raise UsageError(f"--ratio {ratio:g}: not one request of {workload.name} fits")
+        return RatioRow(workload.name, basis, ratio, None, None, 0)
     batch = least(lambda count: at(count) <= ratio, largest)
     return RatioRow(workload.name, basis, ratio, batch, at(batch or largest), largest)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cost import BOUND, EXPECTED
 from roofcast.calculators.estimate import constants_remarks, layout_of, provenance_of, ready_remarks, weights_of
-from roofcast.calculators.price import held_row, length_rows, load_rows, rate_row, ratio_row, workload_row
+from roofcast.calculators.phases import Asked, check_steps
+from roofcast.calculators.price import Rates, held_row, length_rows, load_rows, rate_row, ratio_row, workload_row
 from roofcast.calculators.price_apis import api_cost, api_rows, day_row
 from roofcast.calculators.price_rows import PriceResult
 from roofcast.calculators.remarks import contexts_of
+from roofcast.modelspec.step import PREFILL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +68,9 @@ def price_result(question: Question) -> tuple[PriceResult, Remarks]:
     own, asked = question.own, question.workloads
     ready = None if own is None else own.ready
     single = own.batches if own else ()
+    rates = [Rates(own, workload) for workload in asked] if own else []
+    if own:
+        check_steps(_steps_of(own, asked))
     result = PriceResult(
         model=None if ready is None else ready.model.name,
         gpu=None if ready is None else ready.deployment.accelerator.id,
@@ -76,14 +81,14 @@ def price_result(question: Question) -> tuple[PriceResult, Remarks]:
         workloads=[workload_row(own, workload, batch) for workload in asked for batch in single] if own else [],
         lengths=length_rows(own, lengths_of(own.ready)) if own else [],
         ratios=_ratios(own, asked, question.ratio) if own else [],
-        rates=[rate_row(own, workload, question.rate) for workload in asked] if own and question.rate else [],
+        rates=[rate_row(one, question.rate) for one in rates] if question.rate else [],
         held=held_row(own, asked[0].held) if own else None,
         apis=api_rows(question.lists),
-        api_costs=_api_costs(question),
+        api_costs=_api_costs(question, rates),
         days=_days(question),
         provenance=_provenance(question),
     )
-    return result, _remarks(ready, asked)
+    return result, _remarks(ready, asked) + _of_dates(question.lists)
 
 
 def lengths_of(ready: Ready) -> list[int]:
@@ -99,14 +104,19 @@ def _ratios(own: Own, workloads: Sequence[Workload], ratio: float | None) -> lis
     return [ratio_row(own, workload, ratio, basis) for workload in workloads for basis in bases]
 
 
-def _api_costs(question: Question) -> list[ApiCost]:
+def _api_costs(question: Question, rates: Sequence[Rates]) -> list[ApiCost]:
     if not question.costed:
         return []
     return [
-        api_cost(prices, workload, _terms(question, prices), question.own)
-        for workload in question.workloads
+        api_cost(prices, workload, _terms(question, prices), beside)
+        for workload, beside in zip(question.workloads, rates or [None] * len(question.workloads), strict=True)
         for prices in question.lists
     ]
+
+
+def _steps_of(own: Own, workloads: Sequence[Workload]) -> list[Asked]:
+    """Prompts, for what they are cut into."""
+    return [Asked(PREFILL, 1, one.prompt, own.budget) for workload in workloads for one in workload.requests]
 
 
 def _days(question: Question) -> list[Day]:
@@ -127,6 +137,16 @@ def _provenance(question: Question) -> dict[str, str]:
     found = {} if question.own is None else provenance_of(question.own.ready)
     priced = {} if question.hourly is None else {"gpu_price": "config", "power": "datasheet"}
     return {**found, **priced, **({"api_prices": "cited"} if question.lists else {})}
+
+
+def _of_dates(lists: Sequence[PriceList]) -> Remarks:
+    """Which prices are asked of a day at which no one had read them."""
+    return remarks(
+        f"{prices.model}: prices of {row.unknown_on} are taken as those read later ({row.source.as_of})"
+        for prices in lists
+        for row in prices.rows
+        if row.unknown_on is not None
+    )
 
 
 def _remarks(ready: Ready | None, workloads: Sequence[Workload]) -> Remarks:

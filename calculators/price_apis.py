@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.api_cost import bill, break_even_hits, break_even_requests, mix_cost, write_price
 from roofcast.calculators.cost import HOUR
-from roofcast.calculators.price import least, requests_per_second
 from roofcast.calculators.price_rows import ApiCost, ApiRow, ApiTerm, Day
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roofcast.calculators.api_cost import RequestCost, Terms
-    from roofcast.calculators.price import Own
+    from roofcast.calculators.price import Rates
     from roofcast.calculators.price_rows import Hourly
     from roofcast.calculators.workload import Workload
     from roofcast.hwdb.prices import PriceList, PriceRow
@@ -78,7 +77,7 @@ def _api_row(prices: PriceList, row: PriceRow) -> ApiRow:
     )
 
 
-def api_cost(prices: PriceList, workload: Workload, terms: Terms, own: Own | None) -> ApiCost:
+def api_cost(prices: PriceList, workload: Workload, terms: Terms, rates: Rates | None) -> ApiCost:
     """What a mean request of a workload costs at an API, and where an own deployment costs the same. [USD]
 
     break-even rate = USD an hour / 3600 / the API's USD a request: all hours of the machine are paid, of the API only what is
@@ -87,7 +86,7 @@ def api_cost(prices: PriceList, workload: Workload, terms: Terms, own: Own | Non
     """
     cost = mix_cost(prices, workload.requests, terms)
     parts = [ApiTerm(part.name, part.tokens, part.price, part.dollars) for part in cost.terms]
-    beside = _Beside(None, None, None, None, None) if own is None else _beside(own, workload, cost)
+    beside = _Beside(None, None, None, None, None) if rates is None else _beside(rates, cost)
     tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
     even = beside.even
     return ApiCost(
@@ -122,20 +121,19 @@ def _prefix_notes(prices: PriceList, workload: Workload, terms: Terms) -> list[s
     return notes
 
 
-def _beside(own: Own, workload: Workload, cost: RequestCost) -> _Beside:
-    rates = [rate for batch in own.batches if (rate := requests_per_second(own, workload, batch))]
-    most = rates[-1] if rates else None
-    dollars = own.dollars_per_second
-    par = cost.dollars * most * HOUR / own.gpus if most is not None else None
-    if own.hourly is None:
+def _beside(rates: Rates, cost: RequestCost) -> _Beside:
+    own = rates.own
+    most = max((rates.at(batch) for batch in own.batches), default=0.0)
+    dollars, hourly = own.dollars_per_second, own.hourly
+    par = cost.dollars * most * HOUR / own.gpus if most else None
+    if hourly is None or dollars is None:
         return _Beside(None, None, None, None, par)
-    par = None if par is None else par * own.hourly.utilisation
-    each = None if most is None or dollars is None else dollars / most
+    par = None if par is None else par * hourly.utilisation
+    each = dollars / most if most else None
     if not cost.dollars:
         return _Beside(each, None, None, None, par)
-    even = own.hourly.dollars_per_hour / HOUR / cost.dollars
-    busy = even / own.hourly.utilisation  # while the load is there
-    batch = least(lambda count: requests_per_second(own, workload, count) >= busy, own.most(workload))
+    even = hourly.dollars_per_hour / HOUR / cost.dollars
+    batch = rates.least(even / hourly.utilisation)  # while the load is there
     return _Beside(each, even, batch, batch is not None, par)
 
 

@@ -153,8 +153,8 @@ class RatioRow:
     """As asked. [-]"""
     batch: int | None
     """From so many at once on, up to the largest that fit; null where the largest does not come down to it."""
-    reached: float
-    """The ratio at that load; where none comes down to it, the ratio at the largest that fits. [-]"""
+    reached: float | None
+    """The ratio at that load; where none comes down to it, at the largest that fits; null where none fits. [-]"""
     largest: int
     """The largest load that fits."""
 

@@ -23,7 +23,9 @@ COMMANDS: Final = (
     "levers",
     "attention",
     "speculate",
+    "price",
     "validate",
+    "check",
     "profile",
     "schema",
 )

@@ -170,7 +170,7 @@ def _served(asked: Asked, ask: Ask, match: Match) -> tuple[Served, Remarks]:
     machine = _machine(asked, ask)
     shards = machine.shards()
     loaded = _load(asked, ask)
-    shards, flags = _attention_within(_experts_spread(shards, asked, ask, loaded), ask, loaded)
+    shards, flags = attention_within(_experts_spread(shards, asked, ask, loaded), ask, loaded)
     logged_weights, of_weights = _logged_weights(asked, ask, loaded)
     kv_format, of_cache = cache_format(loaded, asked_kv or _logged_cache(ask.settings), ask.engine)
     deployment = Deployment(match.accelerator, kv_format, weight_format or logged_weights, shards, ask.engine)
@@ -213,7 +213,7 @@ def _divides(model: Model, devices: int) -> bool:
     return bool(counts) and all(count % devices == 0 for count in counts)
 
 
-def _attention_within(shards: Shards, ask: Ask, model: Model) -> tuple[Shards, Flags]:
+def attention_within(shards: Shards, ask: Ask, model: Model) -> tuple[Shards, Flags]:
     """SGLang counts --dp within --tp where replicas share experts: tp / dp devices for attention, all tp for experts."""
     within = ask.engine == "sglang" and ask.flags.enable_dp_attention and shards.dp > 1 and shards.tp % shards.dp == 0
     if not within or shards.ep == shards.tp * shards.dp:

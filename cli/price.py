@@ -88,7 +88,8 @@ def price(
         typer.Option("--date", metavar="DAY", help="Day whose prices count, 2026-11-15 (default: the newest)."),
     ] = None,
     hours: Annotated[
-        str | None, typer.Option("--hours", metavar="KIND", help="peak, off-peak, or a time in UTC such as 02:30.")
+        str | None,
+        typer.Option("--hours", metavar="KIND", help="peak, off-peak, or a time in UTC such as 2026-11-16T02:30."),
     ] = None,
     cache_write: Annotated[
         str | None, typer.Option("--cache-write", metavar="LIFE", help="Lifetime of what is cached, 5m or 1h.")

@@ -23,7 +23,8 @@ MOST_DOLLARS: Final = 1e9
 MOST_TOTAL: Final = 1e18  # tokens
 MOST_RATE: Final = 1e9  # requests a second
 HOUR: Final = 3600.0
-_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
+# commas stand between thousands alone: 2,50 is not taken for 250
+_NUMBER: Final = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
 # what people write before and after an amount
 _DOLLARS: Final = rf"\s*(?:\$|USD)?\s*(?P<number>{_NUMBER})\s*(?:USD)?\s*(?:/\s*(?:GPU-?)?h(?:our)?|/\s*kWh)?\s*"
 _KIND: Final = r"(?P<prompt>[0-9.]+[kKmM]?)\s*:\s*(?P<output>[0-9.]+[kKmM]?)(?:\s*x\s*(?P<weight>[0-9]+(?:\.[0-9]+)?))?"
@@ -41,10 +42,10 @@ def dollars(text: str | None, option: str, example: str) -> float | None:
     """
     if text is None:
         return None
-    match = re.fullmatch(_DOLLARS, text.replace(",", ""), re.ASCII)
+    match = re.fullmatch(_DOLLARS, text, re.ASCII)
     if match is None:
         raise UsageError(f"{option} {text}: it must be US dollars, 0 or more, such as {example}")
-    value = float(match["number"])
+    value = float(match["number"].replace(",", ""))
     if value > MOST_DOLLARS:
         raise UsageError(f"{option} {text}: it must be at most {MOST_DOLLARS:,.0f} US dollars")
     return value
@@ -69,11 +70,11 @@ def total(text: str | None, option: str) -> float | None:
     """
     if text is None:
         return None
-    match = re.fullmatch(_TOTAL, text.replace(",", ""), re.ASCII)
+    match = re.fullmatch(_TOTAL, text, re.ASCII)
     value = None
     if match is not None:
         power = int(match["power"] or 0) or _POWERS.get(match["letter"] or "", 0)
-        value = float(f"{match['number']}e{power}")
+        value = float(f"{match['number'].replace(',', '')}e{power}")
     if value is None or value > MOST_TOTAL:
         raise UsageError(
             f"{option} {text}: it must be a number of tokens a day, such as 608e9, 608G or 608,000,000,000"
@@ -82,15 +83,15 @@ def total(text: str | None, option: str) -> float | None:
 
 
 def rate(text: str | None) -> float | None:
-    """Requests a second, `12.5`, `12.5/s`, `700/min` or `1M`-less `86400/day`; None stays None. [1/s]
+    """Requests a second, `12.5`, `12.5/s`, `700/min` or `86400/day`; None stays None. [1/s]
 
     >>> rate("120/min"), rate("0.5")
     (2.0, 0.5)
     """
     if text is None:
         return None
-    match = re.fullmatch(_RATE, text.replace(",", ""), re.ASCII)
-    value = None if match is None else float(match["number"]) / _UNITS[match["unit"]]
+    match = re.fullmatch(_RATE, text, re.ASCII)
+    value = None if match is None else float(match["number"].replace(",", "")) / _UNITS[match["unit"]]
     if value is None or not 0 < value <= MOST_RATE:
         raise UsageError(f"--rate {text}: it must be requests a second above 0, such as 12.5, 700/min or 86400/day")
     return value
@@ -121,6 +122,8 @@ class Money:
             raise UsageError("--gpu-price is of what is rented and --gpu-cost of what is bought; give one of them")
         if self.years is not None and bought is None:
             raise UsageError("--years is what --gpu-cost is written off over; give --gpu-cost too")
+        if self.utilisation is not None and rent is None and bought is None:
+            raise UsageError("--utilisation spreads what the machine costs; give --gpu-price or --gpu-cost too")
         power = dollars(self.power_price, "--power-price", "0.12 (USD a kWh)")
         if self.pue is not None and power is None:
             raise UsageError("--pue multiplies what power costs; give --power-price too")
@@ -136,7 +139,7 @@ class Money:
         )
 
     def _utilisation(self) -> float:
-        value = options.portion(self.utilisation or "100%", "--utilisation")
+        value = options.portion("100%" if self.utilisation is None else self.utilisation, "--utilisation")
         if not value:
             raise UsageError(f"--utilisation {self.utilisation}: with no load no token is made; give more than 0%")
         return value
@@ -219,8 +222,14 @@ class Served:
             prefix = self._one(self.shared_prefix, "--shared-prefix", 0)
             if prefix >= prompt:
                 raise UsageError(f"--shared-prefix {prefix:,}: it must be less than the prompt, {prompt:,} tokens")
-            return Request(prompt, output, prefix, options.portion(self.hit_rate or "100%", "--hit-rate"), weight)
-        found = options.share(self.prefix_hit or "0%", "--prefix-hit")
+            return Request(
+                prompt,
+                output,
+                prefix,
+                options.portion("100%" if self.hit_rate is None else self.hit_rate, "--hit-rate"),
+                weight,
+            )
+        found = options.share("0%" if self.prefix_hit is None else self.prefix_hit, "--prefix-hit")
         return Request(prompt, output, min(int(prompt * found + 1e-6), prompt - 1), 1.0, weight)
 
     @staticmethod

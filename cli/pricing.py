@@ -48,24 +48,40 @@ class AskedOwn:
     ratio: float | None
     rate: str | None
 
-    def refuse_without_model(self, served: Served) -> None:
+    def refuse_without_model(self, served: Served, apis: AskedApis, day: Day) -> None:
         """Refuses what is of a deployment where there is none.
 
         Raises:
             UsageError: naming the option.
         """
+        if self.model is not None:
+            return
+        machine = self.machine
         given = {
-            "--gpu": self.machine.gpu,
-            "--batch": self.batch,
-            "--ratio": self.ratio,
-            "--weights": self.weights,
-            "--kv": self.kv,
-            "--context": served.context,
-            "--max-num-batched-tokens": self.budget,
+            "--gpu": machine.gpu is not None,
+            "--gpus": machine.gpus is not None and day.input_tokens is None and day.output_tokens is None,
+            "--tp": machine.tp is not None,
+            "--pp": machine.pp != 1,
+            "--ep": machine.ep != 1,
+            "--dp": machine.dp != 1,
+            "--network": machine.network is not None,
+            "--engine": machine.engine != "none",
+            "--batch": self.batch is not None,
+            "--ratio": self.ratio is not None,
+            "--rate": self.rate is not None and apis.kept is None,
+            "--weights": self.weights is not None,
+            "--kv": self.kv is not None,
+            "--context": served.context is not None,
+            "--max-num-batched-tokens": self.budget is not None,
+            "--efficiency": self.efficiency != "expected",
+            "--encoder-tokens": self.encoder_tokens is not None,
+            "--revision": self.revision is not None,
         }
-        found = next((option for option, value in given.items() if value is not None), None)
-        if self.model is None and found:
+        found = next((option for option, wrong in given.items() if wrong), None)
+        if found:
             raise UsageError(f"{found} is of a deployment; name its MODEL too, such as llama-3.1-8b")
+        if apis.names == "none":
+            raise UsageError("--api none without a MODEL asks nothing; name a MODEL, or an API")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +161,12 @@ class AskedApis:
             return None
         try:
             found = datetime.fromisoformat(self.hours)
-        except ValueError as error:
+            found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError) as error:
             raise UsageError(
                 f"--hours {self.hours}: it must be peak, off-peak or a time in UTC such as 2026-11-16T02:30"
             ) from error
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +191,12 @@ class Day:
             return None
         if read is None or made is None:
             raise UsageError("--input-tokens and --output-tokens are a day's; give both")
-        return Totals(read, made, options.share(self.hit or "0%", "--prefix-hit"), options.size(self.gpus, "--gpus"))
+        return Totals(
+            read,
+            made,
+            options.share("0%" if self.hit is None else self.hit, "--prefix-hit"),
+            options.size(self.gpus, "--gpus"),
+        )
 
 
 def priced(
@@ -186,9 +208,14 @@ def priced(
         UsageError, UnitError: options that cannot be, or that do not go together.
     """
     from roofcast.calculators.price_answer import Question, price_result
+    from roofcast.cli.deploy import few_rows
 
-    asked.refuse_without_model(served)
+    asked.refuse_without_model(served, apis, day)
     tariff, totals, per_second = money.tariff(), day.totals(), rate(asked.rate)
+    if asked.model is not None and totals is not None:
+        raise UsageError(
+            "a day's --input-tokens and --output-tokens are beside machines as they were: leave MODEL out, --gpus says how many"
+        )
     if per_second is not None and money.utilisation is not None:
         raise UsageError("--rate says how much of every hour is used; leave --utilisation out")
     if asked.ratio is not None:
@@ -198,6 +225,8 @@ def priced(
     terms, lists = apis.terms(per_second), apis.lists()
     made = _deployed(asked)
     own = None if made is None else _own(made, asked, tariff)
+    if own is not None:
+        few_rows(sum(len(one.requests) for one in workloads) * len(own.batches), "--batch, --context and --mix")
     question = Question(
         own=own,
         hourly=own.hourly if own else _machines(totals, tariff),
@@ -259,6 +288,8 @@ def _machines(totals: Totals | None, tariff: Tariff) -> Hourly | None:
 
 def _inputs(question: Question, made: Asking | None, apis: AskedApis) -> dict[str, object]:
     """The question, as `inputs` repeats it."""
+    from roofcast.hwdb.price_files import newest_day
+
     own = question.own
     return {
         **({} if made is None else made.inputs),
@@ -278,6 +309,6 @@ def _inputs(question: Question, made: Asking | None, apis: AskedApis) -> dict[st
         "ratio": question.ratio,
         "requests_per_second": question.rate,
         "apis": [f"{prices.vendor}/{prices.model}" for prices in question.lists],
-        "date": apis.day,
+        "date": apis.day or newest_day().isoformat(),
         "hours": apis.hours,
     }

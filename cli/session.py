@@ -45,11 +45,12 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where and how the answer is written."""
+    """Where and how the answer is written; `command` names one that has formats of its own."""
 
     format: str | None
     out: str | None
     strict: bool
+    command: str = ""
 
 
 def load(name: str, lookup: Lookup) -> Model:
@@ -116,13 +117,13 @@ def present(document: Document, output: Output) -> None:
         StrictError: something was assumed.
         UsageError: the file cannot be written, or its ending names no format.
     """
-    from roofcast.reports.outputs import OUTPUTS
+    from roofcast.reports.outputs import outputs_of
 
     if output.strict and document.remarks.assumptions:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
-    name = _format_name(output)
+    name, outputs = _format_name(output, document.command), outputs_of(document.command)
     if output.out is not None:
-        write_file(Path(output.out), OUTPUTS[name](document))
+        write_file(Path(output.out), outputs[name](document))
     elif name == "text" and _on_terminal():
         from shutil import get_terminal_size
 
@@ -131,7 +132,7 @@ def present(document: Document, output: Output) -> None:
         style = BOLD if _shows_styles() else NO_STYLE
         emit(render_text(document, style=style, width=get_terminal_size().columns))
     else:
-        emit(OUTPUTS[name](document))
+        emit(outputs[name](document))
     if name in {"json", "csv"}:
         for warning in document.remarks.warnings:
             complain(f"warning: {warning}")
@@ -188,7 +189,7 @@ def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = Fa
         UsageError: an unknown ending, no such folder, a file that is read, protected, or no regular file.
     """
     if not chart:
-        _format_name(output)
+        _format_name(output, output.command)
     if output.out is None:
         return
     try:
@@ -262,19 +263,24 @@ def _shows_styles() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _format_name(output: Output) -> str:
-    from roofcast.reports.outputs import ENDINGS, OUTPUTS
+def _format_name(output: Output, command: str) -> str:
+    from roofcast.reports.outputs import endings_of, outputs_of, owner
 
+    known, endings = outputs_of(command), endings_of(command)
     if output.format is not None:
-        if output.format not in OUTPUTS:
-            raise UsageError(f"--format {output.format}: known: {', '.join(OUTPUTS)}")
+        if output.format not in known:
+            only = owner(output.format)
+            why = f"`{only}` alone writes it; known here" if only else "known"
+            raise UsageError(f"--format {output.format}: {why}: {', '.join(known)}")
         return output.format
     if output.out is None:
         return "text"
     ending = Path(output.out).suffix.lower()
-    if ending not in ENDINGS:
-        raise UsageError(f"--out {output.out}: ending {ending!r} names no format; use {', '.join(ENDINGS)} or --format")
-    return ENDINGS[ending]
+    if ending not in endings:
+        only = owner(ending)
+        names = f"names a format that `{only}` alone writes" if only else "names no format"
+        raise UsageError(f"--out {output.out}: ending {ending!r} {names}; use {', '.join(endings)} or --format")
+    return endings[ending]
 
 
 def write_file(path: Path, content: str | bytes) -> None:

@@ -221,7 +221,10 @@ def validation_problems(error: ValidationError, model: type[BaseModel]) -> str:
         error: of the validation.
         model: of the whole file.
     """
-    details = error.errors(include_url=False)
+    every = error.errors(include_url=False)
+    # a list of which every entry is wrong is not too short on top of that
+    deeper = {one["loc"][: len(one["loc"]) - back] for one in every for back in range(1, len(one["loc"]))}
+    details = [one for one in every if one["type"] != "too_short" or one["loc"] not in deeper]
     more = [f"and {len(details) - _MOST_PROBLEMS} more"] if len(details) > _MOST_PROBLEMS else []
     return "; ".join([*dict.fromkeys(_cut(_problem(detail, model), 400) for detail in details[:_MOST_PROBLEMS]), *more])
 

@@ -156,17 +156,24 @@ def price_lists(extra: Path | None = None, on: date | None = None) -> tuple[Pric
     >>> [price.rows[0].input for price in price_lists() if price.model == "gpt-4.1"]
     [2.0]
     """
-    known = all_offers(extra)
-    return _in_force(known, on or newest_day(known))
+    return _in_force(all_offers(extra), on)
 
 
-def newest_day(known: Iterable[Offer]) -> date:
-    """The day at which the newest row of all was read: what is asked of no day is of this one, whatever the clock says."""
-    return max(offer.newest for offer in known)
+@cache
+def newest_day() -> date:
+    """The day at which the newest row of the project's own was read.
+
+    What is asked of no day is of this one, whatever the clock says; of a model of the user's that was read later, of that day.
+    """
+    return max(offer.newest for offer in _built_in())
 
 
-def _in_force(found: Iterable[Offer], on: date) -> tuple[PriceList, ...]:
-    return tuple(prices for prices in (offer.on(on) for offer in found) if prices is not None)
+def _day(offer: Offer, on: date | None) -> date:
+    return on or max(newest_day(), offer.newest)
+
+
+def _in_force(found: Iterable[Offer], on: date | None) -> tuple[PriceList, ...]:
+    return tuple(prices for prices in (offer.on(_day(offer, on)) for offer in found) if prices is not None)
 
 
 def usual_prices(extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:
@@ -178,8 +185,7 @@ def usual_prices(extra: Path | None = None, on: date | None = None) -> tuple[Pri
     >>> {price.vendor for price in usual_prices()} >= {"anthropic", "deepseek", "google", "openai"}
     True
     """
-    known = all_offers(extra)
-    return _in_force((offer for offer in known if offer.usual), on or newest_day(known))
+    return _in_force((offer for offer in all_offers(extra) if offer.usual), on)
 
 
 def find_prices(names: Iterable[str], extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:
@@ -198,23 +204,28 @@ def find_prices(names: Iterable[str], extra: Path | None = None, on: date | None
     [('gpt-4.1', 8.0), ('gpt-4o', 10.0)]
     """
     known = all_offers(extra)
-    found = (prices for name in names for prices in _named(name, known, on))
+    found = (prices for name in dict.fromkeys(names) for prices in _named(name, known, on))
     return tuple({(prices.vendor, prices.model): prices for prices in found}.values())
 
 
 def _named(name: str, known: tuple[Offer, ...], on: date | None) -> tuple[PriceList, ...]:
-    asked, day = _key(name), on or newest_day(known)
+    asked = _key(name)
     if asked == ALL:
-        return _in_force(known, day)
+        return _in_force(known, on)
     of_vendor = [offer for offer in known if asked == _key(offer.vendor)]
     if of_vendor:
-        return _in_force(of_vendor, day)
+        sold = _in_force(of_vendor, on)
+        if not sold:
+            first = of_vendor[0]
+            raise UnknownPriceError(f"{name} has no price in force; {first.model}: {first.turn(_day(first, on))}")
+        return sold
     found = [offer for offer in known if asked in _keys(offer)]
     if not found:
         raise UnknownPriceError(f"no prices of {name[:80]!r}; {_nearest(asked, known)}")
     if len(found) > 1:
         both = " or ".join(f"{offer.vendor}/{offer.model}" for offer in found)
         raise UnknownPriceError(f"{name!r} is sold by several; write {both}")
+    day = _day(found[0], on)
     prices = found[0].on(day) or (found[0].last() if on is None else None)
     if prices is None:
         raise UnknownPriceError(f"{found[0].model} has no price on {day}; {found[0].turn(day)}")

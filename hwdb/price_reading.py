@@ -173,11 +173,10 @@ def _states(row: PriceRow, day: date) -> bool:
 
 
 def _dated(row: PriceRow, day: date) -> PriceRow:
-    """A row with a note where it was read after the day, and states no date that would cover it."""
-    if period_of(row.source.as_of)[0] <= day or _states(row, day):
+    """A row with a mark where it was read after the day, and does not state that it was in force by then."""
+    if period_of(row.source.as_of)[0] <= day or (row.from_date is not None and row.from_date <= day):
         return row
-    said = f"read after {day}; what it cost then is not known"
-    return replace(row, note="; ".join(filter(None, (row.note, said))))
+    return replace(row, unknown_on=day)
 
 
 def _tier(row: PriceRow) -> tuple[int, bool]:

@@ -131,6 +131,7 @@ class PriceRow:
         above, up_to: prompts with more tokens than `above` and at most `up_to`; None without such a boundary.
         peak: whether it is of peak hours (True), of all others (False), or of any (None).
         from_date, to_date: first day, and the day from which on it is not in force; None where not stated.
+        unknown_on: day that it is asked of, before it was read and without a stated first day; None where it is known.
         note: what else is to be known, such as where those prices are from that its source does not list.
     """
 
@@ -149,6 +150,7 @@ class PriceRow:
     from_date: date | None = None
     to_date: date | None = None
     note: str = ""
+    unknown_on: date | None = None
 
     def takes(self, prompt: int) -> bool:
         """Whether a prompt of so many tokens is of its tier; its upper boundary is.

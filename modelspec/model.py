@@ -67,6 +67,7 @@ class Model:
         config: keys of its config.json.
         stored: what its weight files hold by component, where tensors are held against what the config implies.
         kv_hint: format that the checkpoint asks for its cache; None where it asks for none.
+        commit: of the Hub's repo that was read; None of what is not there.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Model:
     stored: tuple[Stored, ...] = ()
     facts: str = "config"
     left_out: tuple[str, ...] = ()
+    commit: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -305,6 +307,7 @@ def load_model(checkpoint: Checkpoint, *, drafting: bool = False, encoder_tokens
         kv_hint=_kv_hint(spec, checkpoint),
         facts=checkpoint.facts,
         left_out=checkpoint.left_out,
+        commit=checkpoint.commit,
         config=checkpoint.config,
     )
 

@@ -46,6 +46,7 @@ class Checkpoint:
         scales: elements of the weight files that are quantisation scales; known of the catalogue only.
         facts: where its hyperparameters are from: `config`, or the `header` of a GGUF file.
         left_out: projector files beside it, which are not read.
+        commit: of the Hub's repo that was read; None of what is not there.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Checkpoint:
     scales: int = 0
     facts: str = "config"
     left_out: tuple[str, ...] = ()
+    commit: str | None = None
 
 
 def resolve(
@@ -200,7 +202,8 @@ def _from_gguf_repo(
     found = read_gguf_repo(_client(), asked, revision, offline=offline, progress=progress)
     config = _config_of(found.metadata, found.weights, model)
     source = f"Hub {asked.repo}@{found.commit}, {_shown(found.files)}{_left_out(found.beside)}"
-    return Checkpoint(model, config, found.weights, None, source, facts=HEADER, left_out=tuple(found.beside))
+    beside = tuple(found.beside)
+    return Checkpoint(model, config, found.weights, None, source, facts=HEADER, left_out=beside, commit=found.commit)
 
 
 def _config_of(metadata: Mapping[str, Any], weights: WeightFiles, model: str) -> dict[str, Any]:
@@ -240,7 +243,7 @@ def _from_hub(
         named = GgufName(repo, file=only.file)
         return _from_gguf_repo(repo, named, revision, offline=offline, progress=progress)
     counted = f" ({weights.origin})" if weights and weights.origin != "headers" else ""
-    return Checkpoint(repo, config, weights, problem, f"Hub {repo}@{commit}{counted}")
+    return Checkpoint(repo, config, weights, problem, f"Hub {repo}@{commit}{counted}", commit=commit)
 
 
 def _refuse_unless_repo(repo: str) -> None:

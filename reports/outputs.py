@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
 from roofcast.reports.data import render_csv, render_json
+from roofcast.reports.github import render_annotations
+from roofcast.reports.junit import render_junit
 from roofcast.reports.markdown import render_markdown
 from roofcast.reports.text import render_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from roofcast.calculators.profile_rows import ProfileResult
     from roofcast.calculators.roofline_table import RooflineResult
@@ -35,8 +37,38 @@ ENDINGS: Final[dict[str, str]] = {
     ".markdown": "markdown",
 }
 
+# command -> the formats that it alone has, and the endings of their files
+OWN_OUTPUTS: Final[Mapping[str, Mapping[str, Callable[[Document], str]]]] = {
+    "check": {"junit": render_junit, "github": render_annotations},
+}
+OWN_ENDINGS: Final[Mapping[str, Mapping[str, str]]] = {"check": {".xml": "junit"}}
+
 # a file's ending -> the format of the chart drawn into it
 CHARTS: Final[dict[str, str]] = {".png": "png", ".svg": "svg"}
+
+
+def outputs_of(command: str) -> dict[str, Callable[[Document], str]]:
+    """Every format that a command can write.
+
+    >>> list(outputs_of("kv")), list(outputs_of("check"))[-2:]
+    (['text', 'json', 'csv', 'markdown'], ['junit', 'github'])
+    """
+    return {**OUTPUTS, **OWN_OUTPUTS.get(command, {})}
+
+
+def endings_of(command: str) -> dict[str, str]:
+    """Every ending that names a format of a command."""
+    return {**ENDINGS, **OWN_ENDINGS.get(command, {})}
+
+
+def owner(output: str) -> str | None:
+    """The command that alone has a format or an ending; None of what all have, and of what there is not.
+
+    >>> owner("junit"), owner(".xml"), owner("text")
+    ('check', 'check', None)
+    """
+    owned = {name: command for of in (OWN_OUTPUTS, OWN_ENDINGS) for command, names in of.items() for name in names}
+    return owned.get(output)
 
 
 def render_chart(result: RooflineResult | ValidateResult | ProfileResult, ending: str) -> bytes:

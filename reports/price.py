@@ -42,8 +42,7 @@ def _records(result: PriceResult) -> list[dict[str, Any]]:
     loads = [
         {**own, **{name: value for name, value in as_data(row).items() if name != "costs"}, **as_data(cost)}
         for row in result.loads
-        for cost in row.costs or (None,)
-        if cost is not None
+        for cost in row.costs or ({},)
     ]
     return loads or [as_data(row) for row in (result.days or result.api_costs or result.apis)]
 
@@ -91,6 +90,8 @@ def _ratio_lines(result: PriceResult) -> list[str]:
             f"from {count(row.batch)} at once on ({row.basis})"
             if row.batch is not None
             else f"at no load that fits: {ratio(row.reached)} at {count(row.largest)} ({row.basis})"
+            if row.largest
+            else f"at no load: not one request fits ({row.basis})"
         )
         for row in result.ratios
     ]
@@ -99,6 +100,9 @@ def _ratio_lines(result: PriceResult) -> list[str]:
 def _rate_lines(result: PriceResult) -> list[str]:
     lines = []
     for row in result.rates:
+        if not row.largest:
+            lines.append(f"{row.workload}: not one request fits, and none is done a second")
+            continue
         asked = f"{row.workload}: {figures(row.requests_per_second)} requests/s"
         most = f"it does {figures(row.capacity_requests_per_second)} with {count(row.largest)} at once"
         if row.batch is None:
@@ -117,8 +121,8 @@ def _day_line(day: Any) -> str:  # noqa: ANN401 - a row of the result
     earned = f"{day.vendor} {day.model}: {money(day.income_dollars)} a day"
     if day.cost_dollars is None:
         return earned
-    margin = "" if day.margin is None else f", {day.margin:.0%} above the cost"
-    return f"{earned}; {count(day.gpus)} GPUs cost {money(day.cost_dollars)}{margin}"
+    side = "" if day.margin is None else f", {abs(day.margin):.0%} {'above' if day.margin >= 0 else 'below'} the cost"
+    return f"{earned}; {count(day.gpus)} GPUs cost {money(day.cost_dollars)}{side}"
 
 
 def _own_tables(result: PriceResult) -> list[Table]:
@@ -232,7 +236,7 @@ def _lengths(result: PriceResult) -> Table:
         )
         for row in result.lengths
     ]
-    header = ("ctx", "input\nGPU-s", "x", "at\nonce", "output\nGPU-s", "x", "out:in")
+    header = ("ctx", "input\nGPU-s", "over\nfirst", "at\nonce", "output\nGPU-s", "over\nfirst", "out:in")
     return table(
         header,
         rows,

@@ -81,7 +81,7 @@ def _prices(rows: Sequence[ApiRow]) -> Table:
         )
         for row in rows
     ]
-    return table(PRICES, cells, "prices of APIs, USD a million tokens", left=(0, 1, 2, 3, 12, 13), breaks=(7,))
+    return table(PRICES, cells, "prices of APIs, USD a million tokens", left=(0, 1, 2, 3, 12, 13), breaks=(4, 7, 10))
 
 
 def tier(row: ApiRow) -> str:
@@ -122,7 +122,7 @@ def _costs(rows: Sequence[ApiCost]) -> list[Table]:
     ]
     title = "at the providers' rules" + (f", {rows[0].workload}" if rows and not several else "")
     left = (0, 1) if several else (0,)
-    return [table(header, cells, title, left=left, breaks=(5,) if several else (), keys=len(left))]
+    return [table(header, cells, title, left=left, breaks=(5,) if several else (4,), keys=len(left))]
 
 
 def _own_cells(row: ApiCost, *, priced: bool) -> tuple[str, ...]:

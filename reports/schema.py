@@ -6,12 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from roofcast.calculators.attention import AttentionResult
+from roofcast.calculators.check_rows import CheckResult
 from roofcast.calculators.describe import ModelResult
 from roofcast.calculators.estimate import EstimateResult
 from roofcast.calculators.fit import FitResult
 from roofcast.calculators.gpus import GpusResult
 from roofcast.calculators.kv import KvResult
 from roofcast.calculators.levers import LeversResult
+from roofcast.calculators.price_rows import PriceResult
 from roofcast.calculators.profile_rows import ProfileResult
 from roofcast.calculators.roofline_table import RooflineResult
 from roofcast.calculators.speculate import SpeculateResult
@@ -30,7 +32,9 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "levers": LeversResult,
     "speculate": SpeculateResult,
     "attention": AttentionResult,
+    "price": PriceResult,
     "validate": ValidateResult,
+    "check": CheckResult,
     "profile": ProfileResult,
 }
 

@@ -16,6 +16,7 @@ from roofcast.calculators.cost import (
     electricity,
     load_times,
     request_seconds,
+    request_times,
     token_costs,
 )
 from roofcast.calculators.deployment import Deployment, Ready, prepare
@@ -23,13 +24,13 @@ from roofcast.calculators.errors import UsageError
 from roofcast.calculators.phases import Asked, answer_point, most_sequences
 from roofcast.calculators.price import (
     Own,
+    Rates,
     held_row,
     hourly_cost,
     length_rows,
     load_rows,
     rate_row,
     ratio_row,
-    requests_per_second,
     workload_row,
 )
 from roofcast.calculators.workload import Request, Workload
@@ -106,6 +107,30 @@ def test_a_cached_token_takes_the_attention_to_it_and_little_else() -> None:
 
     assert at_1k(64).cached == pytest.approx(by_hand, rel=0.25)  # the cache is read too, and attention's own bound
     assert at_1k(64).cached < 0.03 * at_1k(64).input
+
+
+@pytest.mark.parametrize(
+    "request_", [Request(1000, 100), Request(1000, 100, 800, 0.5), Request(1000, 100, 800), Request(64, 9)]
+)
+def test_a_requests_time_is_that_of_its_tokens(request_: Request) -> None:
+    """What is reckoned for the request as a whole is what its tokens take, with expected times too."""
+    for ready in (llama(), deepseek()):
+        load = Load(request_, 24)
+        tokens = load_times(ready, load).times
+
+        assert request_times(ready, load) == pytest.approx(
+            {basis: request_seconds(times, request_) for basis, times in tokens.items()}, rel=1e-9
+        )
+
+
+def test_a_mix_is_timed_where_only_one_of_its_kinds_would_fit() -> None:
+    """330 sequences of 2,010 tokens do not fit, 330 of which half are of 1,010 do: both kinds have their times."""
+    mix = Workload("mix", (Request(1000, 10), Request(2000, 10)))
+    rows = load_rows(Own(llama(), (330,)), mix)
+
+    assert load_times(llama(), Load(Request(2000, 10), 330)).times == {}
+    assert [row.fits for row in rows] == [True, True]
+    assert all(row.costs for row in rows)
 
 
 def test_requests_that_miss_the_cache_pay_whole_prompts() -> None:
@@ -210,9 +235,7 @@ def test_a_mix_takes_the_mean_of_its_kinds() -> None:
 def test_a_mix_with_more_output_costs_more_a_request() -> None:
     """1,000 tokens in and 100 out against 100 in and 1,000 out: decode is what costs."""
     own = Own(llama(), (64,))
-    reading, writing = (
-        requests_per_second(own, Workload("w", (Request(*one),)), 64) for one in ((1000, 100), (100, 1000))
-    )
+    reading, writing = (Rates(own, Workload("w", (Request(*one),))).at(64) for one in ((1000, 100), (100, 1000)))
 
     assert reading > 3 * writing
 
@@ -251,14 +274,17 @@ def test_costs_of_a_load_by_hand() -> None:
 def test_all_of_the_hour_is_paid_however_few_requests_come() -> None:
     """One request a second at 3.60 dollars an hour costs a tenth of a cent, two half of that."""
     hourly = hourly_cost(Tariff(gpu_price=3.6), H100, 1)
-    own, workload = Own(llama(), (64,), hourly=hourly), Workload("w", (Request(1000, 100),))
-    one, two = (rate_row(own, workload, rate) for rate in (1.0, 2.0))
+    rates = Rates(Own(llama(), (64,), hourly=hourly), Workload("w", (Request(1000, 100),)))
+    one, two = (rate_row(rates, rate) for rate in (1.0, 2.0))
 
     assert one.request_dollars == pytest.approx(0.001)
     assert two.request_dollars == pytest.approx(0.0005)
     assert one.batch is not None
-    assert requests_per_second(own, workload, one.batch) >= 1
-    assert rate_row(own, workload, 1e6).reachable is False
+    assert rates.at(one.batch) >= 1
+    ten = rate_row(rates, 10.0).batch
+    assert ten is not None
+    assert rates.at(ten) >= 10 > rates.at(ten - 1)
+    assert rate_row(rates, 1e6).reachable is False
 
 
 def test_what_keeping_tokens_costs_is_the_hour_over_what_fits() -> None:

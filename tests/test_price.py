@@ -193,6 +193,39 @@ def test_prices_alone_have_their_sources_and_dates() -> None:
     assert any(row["storage_dollars"] for row in rows)
 
 
+def test_a_mix_whose_longer_kind_would_not_fit_alone_is_priced(acme: str) -> None:
+    """330 requests at once, half of 1,010 and half of 2,010 tokens, with every question that is asked of a load."""
+    found = result(
+        *LLAMA, "--mix", "1000:10,2000:10", "--batch", "330", "--gpu-price", "2", "--ratio", "5", "--rate", "3",
+        "--prices", acme, "--api", "large",
+    )  # fmt: skip
+
+    assert [row["fits"] for row in found["loads"]] == [True, True]
+    assert found["workloads"][0]["requests_per_second"] > 0
+    assert found["rates"][0]["reachable"] is True
+
+
+def test_what_fits_at_no_load_is_an_answer() -> None:
+    """70 billion parameters in 16 bits on one H100: exit 0, rows with their reason, in CSV too."""
+    asked = ("price", "llama-3.1-70b", "--gpu", "h100-sxm", "--ratio", "5", "--rate", "3", "--api", "none")
+    text, lines = roofcast(*asked), roofcast(*asked, "--format", "csv").out.splitlines()
+
+    assert text.code == 0
+    assert "at no load: not one request fits" in text.out
+    assert "not one request fits, and none is done a second" in text.out
+    assert len(lines) == 4
+    assert all("the GPU offers" in line for line in lines[1:])
+
+
+def test_prices_of_a_day_before_they_were_read_are_assumed() -> None:
+    """Nobody had read them, so that --strict refuses them."""
+    asked = ("price", "--api", "claude-opus-5", "--date", "2024-01-01")
+
+    assert "claude-opus-5: prices of 2024-01-01 are taken as those read later" in answer(*asked)["assumptions"][0]
+    assert roofcast(*asked, "--strict").code == 3
+    assert answer("price", "--api", "claude-opus-5")["assumptions"] == []
+
+
 def test_csv_has_a_row_a_load_and_basis() -> None:
     """Bound, expected and both ends of the interval of two loads."""
     lines = roofcast(*LLAMA, *ONE_K, "--batch", "1,2", "--format", "csv").out.splitlines()
@@ -222,7 +255,7 @@ def test_what_does_not_fit_is_said_and_has_no_cost() -> None:
         ((*LLAMA, "--gpu-price", "2", "--pue", "1.2"), "give --power-price too"),
         ((*LLAMA, "--power-price", "0.1"), "--power-price alone is no machine's price"),
         ((*LLAMA, "--gpu-price", "2", "--utilisation", "0%"), "--utilisation 0%"),
-        ((*LLAMA, "--rate", "5", "--utilisation", "50%"), "leave --utilisation out"),
+        ((*LLAMA, "--rate", "5", "--gpu-price", "2", "--utilisation", "50%"), "leave --utilisation out"),
         ((*LLAMA, "--mix", "1000"), "--mix 1000: '1000' is no PROMPT:OUTPUT"),
         ((*LLAMA, "--mix", "1000:100x0"), "has no requests"),
         ((*LLAMA, "--mix", "1000:100", "--prompt", "1k"), "leave --prompt, --output and --context out"),
@@ -239,6 +272,17 @@ def test_what_does_not_fit_is_said_and_has_no_cost() -> None:
         ((*LLAMA, "--kept", "1h"), "give --rate too"),
         ((*LLAMA, "--prices", "/none/at/all.yaml"), "/none/at/all.yaml: cannot be read"),
         (("price", "llama-3.1-8b", "--gpu", "h1"), "h1"),
+        ((*LLAMA, "--gpu-price", "2,50"), "--gpu-price 2,50: it must be US dollars"),
+        ((*LLAMA, "--rate", "1,5"), "--rate 1,5: it must be requests a second"),
+        ((*LLAMA, "--utilisation", "50%"), "give --gpu-price or --gpu-cost too"),
+        ((*LLAMA, "--prefix-hit", ""), "--prefix-hit "),
+        ((*LLAMA, "--hours", "0001-01-01T00:00+14:00"), "it must be peak, off-peak or a time in UTC"),
+        ((*LLAMA, "--input-tokens", "1e9", "--output-tokens", "1e9"), "leave MODEL out"),
+        (("price", "--tp", "8"), "--tp is of a deployment"),
+        (("price", "--engine", "vllm"), "--engine is of a deployment"),
+        (("price", "--rate", "5"), "--rate is of a deployment"),
+        (("price", "--gpus", "8"), "--gpus is of a deployment"),
+        (("price", "--api", "none"), "--api none without a MODEL asks nothing"),
         (("price", "--batch", "16"), "--batch is of a deployment; name its MODEL too"),
         (("price", "--gpu-price", "2"), "a price of GPUs is of a deployment"),
         (("price", "--input-tokens", "1e9"), "give both"),

@@ -125,13 +125,13 @@ def test_one_more_file_wins_over_the_folder(home: Path, tmp_path: Path) -> None:
     assert only("acme-1").rows[0].input == 1
 
 
-def test_a_file_that_was_read_later_moves_the_day(home: Path) -> None:
-    """The newest row of all says what day it is: one of March 2027 is after the promotions of 2026."""
-    assert only("gemini-3.8-flash").rows[0].input == 0.75
-
+def test_a_file_that_was_read_later_moves_no_day_but_its_own(home: Path) -> None:
+    """One of March 2027 is in force as it says, and the promotions of 2026 of others stay."""
     written(home, OWN.replace("2026-11-01", "2027-03-01"))
 
-    assert only("gemini-3.8-flash").rows[0].input == 1.5
+    assert only("gemini-3.8-flash").rows[0].input == 0.75
+    assert only("acme-1").rows[0].input == 1
+    assert only("acme-1").rows[0].unknown_on is None
 
 
 def test_an_older_source_of_other_prices_completes_nothing(home: Path) -> None:

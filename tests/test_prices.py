@@ -274,7 +274,7 @@ def test_a_days_price_is_by_what_was_read_last(model: str, on: date, price: floa
 
 def test_without_a_day_it_is_that_of_the_newest_row() -> None:
     """The default day is of the data and not of the clock, so that answers do not change by themselves."""
-    assert newest_day(all_offers()) == NEWEST
+    assert newest_day() == NEWEST
     assert price_lists() == price_lists(on=NEWEST)
 
 
@@ -311,8 +311,10 @@ def test_a_model_that_has_ended_is_not_sold_and_still_known() -> None:
 
 def test_a_price_of_a_day_before_it_was_read_says_so() -> None:
     """Two years before the page was read, nothing is known but what stands there now."""
-    assert "read after 2024-01-01" in only("claude-opus-5", date(2024, 1, 1)).rows[0].note
-    assert only("deepseek-chat", date(2025, 2, 7)).rows[0].note == ""
+    assert only("claude-opus-5", date(2024, 1, 1)).rows[0].unknown_on == date(2024, 1, 1)
+    assert only("deepseek-v4-pro", date(2023, 1, 1)).rows[0].unknown_on == date(2023, 1, 1)
+    assert only("deepseek-chat", date(2025, 2, 8)).rows[0].unknown_on is None
+    assert only("claude-opus-5").rows[0].unknown_on is None
 
 
 def test_a_rule_completes_what_no_source_lists() -> None:

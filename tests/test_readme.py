@@ -2,8 +2,9 @@
 
 A ```` ```console ```` block holds `$ roofcast ...` lines, each followed by what it prints (`...` stands for anything,
 `# exit 2` after the command for its exit code). A ```` ```yaml accelerators/x.yaml ```` block is a file of
-$ROOFCAST_HOME that the commands of the same document find, a ```` ```csv x.csv ```` or ```` ```text x.log ```` block
-one where they run. ```` ```sh setup ```` is the installation, run by .ci/run.
+$ROOFCAST_HOME that the commands of the same document find; one without a folder in its name, ```` ```yaml x.yaml ````,
+```` ```json x.json ````, ```` ```csv x.csv ```` or ```` ```text x.log ````, is one where they run. ```` ```sh setup ````
+is the installation, run by .ci/run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 FENCE = "```"
+FILES = {"csv", "json", "text", "yaml"}  # kinds of blocks that are files, where a name follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,16 @@ def printed_after(lines: tuple[str, ...]) -> tuple[str, ...]:
 def write_files(document: Path, home: Path) -> None:
     """Write the files that a document shows into $ROOFCAST_HOME."""
     for block in blocks(document.read_text()):
-        if len(block.info) == 2 and block.info[0] == "yaml":
+        if len(block.info) == 2 and block.info[0] == "yaml" and "/" in block.info[1]:
             target = home / block.info[1]
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text("\n".join(block.lines) + "\n")
 
 
 def write_tables(document: Path, folder: Path) -> None:
-    """Write the tables that a document shows where its commands run."""
+    """Write the tables and other files without a folder, which a document shows, where its commands run."""
     for block in blocks(document.read_text()):
-        if len(block.info) == 2 and block.info[0] in {"csv", "text"}:
+        if len(block.info) == 2 and block.info[0] in FILES and "/" not in block.info[1]:
             (folder / block.info[1]).write_text("\n".join(block.lines) + "\n")
 
 

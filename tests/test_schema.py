@@ -35,6 +35,28 @@ COMMANDS = [
     pytest.param(("roofline", "falcon-mamba-7b", "--gpu", "h100"), id="roofline-no-attention"),
     pytest.param(("levers", "llama-3.1-8b", "--gpu", "h100-sxm"), id="levers"),
     pytest.param(("levers", "deepseek-v3", "--gpu", "h200", "--tp", "8", "--context", "32k"), id="levers-shared"),
+    pytest.param(("price", "--api", "all"), id="price-lists"),
+    pytest.param(
+        (
+            "price",
+            "llama-3.1-8b",
+            "--gpu",
+            "h100-sxm",
+            "--gpu-price",
+            "2",
+            "--ratio",
+            "5",
+            "--rate",
+            "3",
+            "--batch",
+            "1,9k",
+        ),
+        id="price-model",
+    ),
+    pytest.param(
+        ("price", "--input-tokens", "1e9", "--output-tokens", "1e8", "--gpus", "8", "--gpu-price", "2"), id="price-day"
+    ),
+    pytest.param(("price", "--mix", "9k:100,100:1k", "--shared-prefix", "64", "--efficiency", "bound"), id="price-mix"),
     pytest.param(("speculate",), id="speculate"),
     pytest.param(("speculate", "--check", "--draws", "2000"), id="speculate-rule"),
     pytest.param(("speculate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="speculate-model"),
@@ -105,8 +127,11 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     """The schema insists on every key of the envelope, and on no other."""
     validator = Draft202012Validator(json_schema(command))
     arguments: dict[str, tuple[str, ...]] = {"kv": ("gpt2",), "model": ("gpt2",), "gpus": ("h100-sxm",)}
+    arguments["price"] = ("gpt2", "--gpu", "h100-sxm", "--context", "512", "--gpu-price", "2")
     arguments["validate"] = ("tests/fixtures/benchmarks/own.csv", "--offline")
     arguments["profile"] = ("compare", "--from", "tests/fixtures/profiles/made-up.json", "--offline")
+    sample = "tests/fixtures/sample_repository"
+    arguments["check"] = (f"{sample}/roofcast.yaml", "--baseline", f"{sample}/roofcast-baseline.json", "--offline")
     arguments |= dict.fromkeys(
         ("fit", "estimate", "roofline", "levers", "attention", "speculate"), ("gpt2", "--gpu", "h100-sxm")
     )

@@ -1,0 +1,322 @@
+"""What rules of `check` are about: a quantity's unit, which side of a limit is good, what it takes, how it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from roofcast.calculators.cache import kv_bytes_per_token, whole
+from roofcast.calculators.engines.flags import Flags
+from roofcast.calculators.errors import UnansweredError
+from roofcast.calculators.phases import Asked, answer_point, check_steps
+from roofcast.modelspec.step import DECODE, PREFILL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roofcast.calculators.check_memory import Room
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.phases import Point
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
+
+AT_LEAST: Final = ">="
+AT_MOST: Final = "<="
+IS: Final = "=="
+BOUND: Final = "bound"
+EXPECTED: Final = "expected"
+LOW: Final = "low"
+HIGH: Final = "high"
+BASES: Final = (BOUND, EXPECTED, LOW, HIGH)
+#: kinds of tokens that are priced -> the field of `TokenCosts`
+TOKENS: Final[Mapping[str, str]] = {
+    "input": "input",
+    "cached_input": "cached",
+    "output": "output",
+    "blended": "blended",
+}
+HOUR: Final = 3600.0  # [s]
+NO_FLAGS: Final = Flags()
+SIDES: Final[Mapping[str, str]] = {LOW: HIGH, HIGH: LOW}  # of a rate: its low end is that of the longest time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A deployment and what is asked of it, as a rule has it; what a quantity does not take is left as it is here.
+
+    Args:
+        model, revision, encoder_tokens: the model; a branch, tag or commit of a Hub repo; tokens of its encoder.
+        gpu, gpus, tp, pp, ep, dp: the machine, and how it is shared.
+        network: bandwidth of a device between domains, one direction. [B/s]
+        engine, flags: that serves it, and what it is started with.
+        weights, kv: formats; None is as stored, and the engine's.
+        reserve: share of the memory that is kept free, without an engine. [-]
+        context, prompt, output: of each sequence. [token]
+        batch: sequences at once.
+        prefix_hit: share of the prompt that a prefix cache holds. [-]
+        max_num_batched_tokens: of a step; None is all of them. [token]
+        of: which tokens are priced, one of `TOKENS`.
+        gpu_price: rent of one GPU. [USD/h]
+        basis: bound, expected, or an end of the 80 % interval.
+        percentile, rate, concurrency: of a load of requests, which needs a simulation.
+    """
+
+    model: str = ""
+    revision: str | None = None
+    encoder_tokens: int | None = None
+    gpu: str = ""
+    gpus: int | None = None
+    tp: int | None = None
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    network: float | None = None
+    engine: str = "none"
+    flags: Flags = NO_FLAGS
+    weights: str | None = None
+    kv: str | None = None
+    reserve: float = 0.1
+    context: int = 1
+    prompt: int = 1
+    output: int = 1
+    batch: int = 1
+    prefix_hit: float = 0.0
+    max_num_batched_tokens: int | None = None
+    of: str = "output"
+    gpu_price: float = 0.0
+    basis: str = EXPECTED
+    percentile: float | None = None
+    rate: float | None = None
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is.
+
+    Args:
+        value: in the quantity's unit; None where it does not fit.
+        reason: why there is no value, or what stands behind a no; empty elsewhere.
+    """
+
+    value: float | bool | None
+    reason: str = ""
+
+
+class Setups(Protocol):
+    """Models and deployments of rules, each made once."""
+
+    def model(self, case: Case) -> Model:
+        """The model."""
+
+    def cache(self, case: Case) -> Format:
+        """The format of its cache."""
+
+    def weights(self, case: Case) -> Requested | None:
+        """The format asked for its weights."""
+
+    def room(self, case: Case) -> Room:
+        """Memory, as `fit` answers."""
+
+    def ready(self, case: Case) -> Ready:
+        """The deployment, as `estimate` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What a rule can be about.
+
+    Args:
+        says: what it is, for people.
+        unit: of its value; empty of counts and of yes and no.
+        sign: on which side of a limit it must be: >=, <=, or == of yes and no.
+        written: how its limit is written, one of the readers of rule files.
+        takes: fields of a rule that count.
+        needs: those that must be there.
+        compute: what there is.
+    """
+
+    says: str
+    unit: str
+    sign: str
+    written: str
+    takes: frozenset[str]
+    needs: tuple[str, ...]
+    compute: Callable[[Case, Setups], Found]
+
+    @property
+    def limit(self) -> str | None:
+        """The limit that makes sense: at_least, at_most, or none of yes and no."""
+        return {AT_LEAST: "at_least", AT_MOST: "at_most"}.get(self.sign)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has a bound, an expected value and an interval."""
+        return "basis" in self.takes
+
+
+def weights_fit(case: Case, setups: Setups) -> Found:
+    """Whether the weights, and what the engine takes, leave room for a cache, be it for short requests alone."""
+    room = setups.room(case)
+    return Found(room.left, room.reason)
+
+
+def fits(case: Case, setups: Setups) -> Found:
+    """Whether so many sequences of a context fit at once: sequences >= batch."""
+    room = setups.room(case)
+    most, why = room.sequences(case.context), room.why(case.context)
+    said = f"{most:,} sequences of {case.context:,} tokens fit, {case.batch:,} are asked"
+    return Found(most >= case.batch, f"{said} ({why})" if why else said)
+
+
+def sequences(case: Case, setups: Setups) -> Found:
+    """Sequences of a context that fit at once, as `fit` answers. [sequence]"""
+    room = setups.room(case)
+    return Found(room.sequences(case.context), room.why(case.context))
+
+
+def kv_tokens(case: Case, setups: Setups) -> Found:
+    """Tokens that the cache holds in all, as `fit` answers. [token]
+
+    Raises:
+        UnansweredError: the cache does not grow with tokens, or the engine prints no such number.
+    """
+    room = setups.room(case)
+    if room.tokens is None:
+        raise UnansweredError(
+            f"{case.model} has no number of KV tokens: its cache does not grow with tokens, or {case.engine} prints none; "
+            "ask for sequences at a context"
+        )
+    return Found(room.tokens, room.reason)
+
+
+def token_bytes(case: Case, setups: Setups) -> Found:
+    """Bytes that every further token adds to the cache, on all devices together, as `kv` answers. [B/token]"""
+    return Found(whole(kv_bytes_per_token(setups.model(case).spec, setups.cache(case))))
+
+
+def weight_bytes(case: Case, setups: Setups) -> Found:
+    """Bytes of the weights, as stored or as asked, as `kv` answers. [B]
+
+    Raises:
+        UnansweredError: they are not known.
+    """
+    model = setups.model(case)
+    amount = model.weight_bytes(setups.weights(case))
+    if amount.value is None:
+        raise UnansweredError(amount.warning or f"{model.name}: the bytes of its weights are not known")
+    return Found(whole(amount.value))
+
+
+def ttft(case: Case, setups: Setups) -> Found:
+    """Time to the first token of so many prompts at once, without queueing, as `estimate --phase prefill` answers. [s]"""
+    asked = Asked(PREFILL, case.batch, case.prompt, case.max_num_batched_tokens, case.prefix_hit)
+    return _seconds(case, _point(case, setups, asked))
+
+
+def tpot(case: Case, setups: Setups) -> Found:
+    """Time of one decode step of a batch at a context, as `estimate --phase decode` answers. [s]"""
+    return _seconds(case, _point(case, setups, Asked(DECODE, case.batch, case.context, case.max_num_batched_tokens)))
+
+
+def tokens_per_second(case: Case, setups: Setups) -> Found:
+    """Tokens that a batch makes a second: tokens of a step / its time; the low end is that of the longest time. [token/s]"""
+    point = _point(case, setups, Asked(DECODE, case.batch, case.context, case.max_num_batched_tokens))
+    found = _seconds(replace(case, basis=SIDES.get(case.basis, case.basis)), point)
+    return found if found.value is None else Found(point.tokens / found.value)
+
+
+def cost_per_million_tokens(case: Case, setups: Setups) -> Found:
+    """What a million tokens of one kind cost: their time x GPUs x price of one / 3600. [USD/Mtoken]"""
+    from roofcast.calculators.cost import Load, load_times, token_costs  # noqa: PLC0415 - few rules are about money
+    from roofcast.calculators.workload import Request  # noqa: PLC0415 - likewise
+
+    ready = setups.ready(case)
+    prefix = min(int(case.prompt * case.prefix_hit + 1e-6), case.prompt - 1)
+    request = Request(case.prompt, case.output, prefix=prefix)
+    made = load_times(ready, Load(request, case.batch, budget=case.max_num_batched_tokens))
+    if made.reason:
+        return Found(None, f"does not fit: {made.reason}")
+    if case.basis not in made.times:
+        raise _without_constants(case)
+    costs = token_costs(made.times[case.basis], request, case.gpu_price * ready.deployment.shards.devices / HOUR)
+    value: float = getattr(costs, TOKENS[case.of])
+    return Found(value)
+
+
+def _point(case: Case, setups: Setups, asked: Asked) -> Point:
+    """What a deployment answers.
+
+    Raises:
+        UnansweredError: a load of requests is asked, which only a simulation tells.
+    """
+    if (case.percentile, case.rate, case.concurrency) != (None, None, None):
+        raise UnansweredError(
+            "percentiles under a load (percentile, rate, concurrency) need the simulator, which this version does not "
+            "have; without these fields it is the time of one step of a batch"
+        )
+    check_steps([asked])
+    return answer_point(setups.ready(case), asked)
+
+
+def _seconds(case: Case, point: Point) -> Found:
+    """A point's time on a basis. [s]
+
+    Raises:
+        UnansweredError: no constants of expected times were asked for.
+    """
+    if not point.fits:
+        return Found(None, f"does not fit: {point.reason}")
+    low, high = point.interval or (None, None)
+    value = {BOUND: point.bound, EXPECTED: point.expected, LOW: low, HIGH: high}[case.basis]
+    if value is None:
+        raise _without_constants(case)
+    return Found(value)
+
+
+def _without_constants(case: Case) -> UnansweredError:
+    return UnansweredError(
+        f"basis {case.basis}: --efficiency bound has bounds alone; leave it out, or write basis: bound"
+    )
+
+
+MODEL: Final = frozenset(("model", "revision", "encoder_tokens"))
+PLACED: Final = MODEL | {"gpu", "gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "flags", "weights", "kv", "max_num_batched_tokens"}  # fmt: skip
+MEMORY: Final = PLACED | {"reserve"}
+TIMED: Final = PLACED | {"network", "basis"}
+LOADS: Final = frozenset(("percentile", "rate", "concurrency"))
+ON: Final = ("model", "gpu")
+
+#: what a rule may be about
+QUANTITIES: Final[Mapping[str, Quantity]] = {
+    "weights_fit": Quantity("weights leave room for a cache", "", IS, "none", MEMORY, ON, weights_fit),
+    "fits": Quantity(
+        "a batch fits at a context", "", IS, "none", MEMORY | {"batch", "context"}, (*ON, "context"), fits
+    ),
+    "sequences": Quantity(
+        "sequences that fit at a context", "", AT_LEAST, "count", MEMORY | {"context"}, (*ON, "context"), sequences
+    ),
+    "kv_tokens": Quantity("tokens that the cache holds", "", AT_LEAST, "count", MEMORY, ON, kv_tokens),
+    "kv_bytes_per_token": Quantity(
+        "KV bytes a token", "B/token", AT_MOST, "bytes", MODEL | {"engine", "kv"}, ("model",), token_bytes
+    ),
+    "weight_bytes": Quantity("bytes of the weights", "B", AT_MOST, "bytes", MODEL | {"weights"}, ("model",), weight_bytes),
+    "ttft": Quantity(
+        "time to the first token", "s", AT_MOST, "seconds", TIMED | LOADS | {"prompt", "batch", "prefix_hit"},
+        (*ON, "prompt"), ttft,
+    ),
+    "tpot": Quantity(
+        "time per output token", "s", AT_MOST, "seconds", TIMED | LOADS | {"batch", "context"},
+        (*ON, "batch", "context"), tpot,
+    ),
+    "tokens_per_second": Quantity(
+        "output tokens a second", "token/s", AT_LEAST, "number", TIMED | {"batch", "context"},
+        (*ON, "batch", "context"), tokens_per_second,
+    ),
+    "cost_per_million_tokens": Quantity(
+        "cost of a million tokens", "USD/Mtoken", AT_MOST, "dollars",
+        TIMED | {"of", "prompt", "output", "batch", "prefix_hit", "gpu_price"},
+        (*ON, "prompt", "output", "batch", "gpu_price"), cost_per_million_tokens,
+    ),
+}  # fmt: skip

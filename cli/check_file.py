@@ -1,0 +1,377 @@
+"""Rule files of `check`: YAML in, rules out, or every problem of the file with its line. Nothing in it is executed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.check import Rule
+from roofcast.calculators.check_quantities import QUANTITIES
+from roofcast.calculators.errors import UsageError
+from roofcast.cli.check_fields import (
+    OF_RULE,
+    SHARED,
+    VARIED,
+    Read,
+    case_of,
+    limit_of,
+    problems,
+    strange,
+    taken,
+    validated,
+)
+from roofcast.cli.check_values import truth
+from roofcast.hwdb.files import AcceleratorFileError, read_text, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+SCHEMA: Final = "roofcast.check/1"
+TOP: Final = ("schema", "defaults", "lock", "rules")
+MOST_RULES: Final = 2000
+MOST_VALUES: Final = 200  # of one field of a matrix
+MOST_PROBLEMS: Final = 50
+LONGEST_NAME: Final = 200
+_PROBLEM: Final = r"(?P<what>.*?): not readable as YAML(?:, line (?P<line>\d+))?: (?P<why>.*)"
+_AGAIN: Final = r"(?P<why>.*), again in line (?P<line>\d+)"
+
+Place = tuple[str | int, ...]
+
+
+class RuleFileError(UsageError):
+    """Rule files with something wrong in them: `problems` has a line for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """A rule file.
+
+    Args:
+        name: of the file, as it was given.
+        rules: a matrix taken apart.
+        lock: line of `lock: true`; 0 where the facts are not locked.
+    """
+
+    name: str
+    rules: tuple[Rule, ...]
+    lock: int
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One file while it is read: where everything stands, and what is wrong so far."""
+
+    name: str
+    basis: str
+    lines: dict[Place, int] = field(default_factory=dict)
+    wrong: dict[str, None] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)  # defaults that cannot be read
+
+    def line(self, *path: str | int) -> int:
+        """The line of a part of the file, or of what it is in."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.lines:
+                return self.lines[path[:length]]
+        return 1
+
+    def complain(self, line: int, said: str) -> None:
+        """Notes a problem, once."""
+        self.wrong[f"{self.name}:{line}: {said}"] = None
+
+
+def read_rules(files: Sequence[str], basis: str) -> list[RuleFile]:
+    """The rules of files, as if they were one; names that clash are prefixed with that of their file.
+
+    Args:
+        files: names of YAML files.
+        basis: of rules that write none.
+
+    Raises:
+        RuleFileError: anything is wrong with any of them.
+    """
+    wrong = [f"{name}: is given twice" for name in dict.fromkeys(files) if files.count(name) > 1]
+    made: list[RuleFile] = []
+    for name in dict.fromkeys(files):
+        reader = _Reader(name, basis)
+        try:
+            made.append(_read_file(reader))
+        except AcceleratorFileError as error:
+            reader.wrong = {_located(str(error), name): None}
+        wrong += reader.wrong
+    total = sum(len(one.rules) for one in made)
+    if not wrong and total > MOST_RULES:
+        wrong.append(f"{', '.join(files)}: {total:,} rules; at most {MOST_RULES:,} at once")
+    if wrong:
+        raise RuleFileError(_few(wrong))
+    return _apart(made)
+
+
+def _few(wrong: Sequence[str]) -> list[str]:
+    more = len(wrong) - MOST_PROBLEMS
+    return [*wrong[:MOST_PROBLEMS], *([f"and {more:,} more problems"] if more > 0 else [])]
+
+
+def _located(message: str, name: str) -> str:
+    """A message of the reader of YAML, with the line where people look for it."""
+    found = re.fullmatch(_PROBLEM, message, re.DOTALL)
+    if found is None:
+        return message.replace("; such a file takes a page", "; a rule file takes a page")
+    again = re.fullmatch(_AGAIN, found["why"])
+    if again:
+        return f"{name}:{again['line']}: {again['why']}; write it once"
+    return f"{name}:{found['line'] or 1}: not readable as YAML: {found['why']}"
+
+
+def _apart(made: Sequence[RuleFile]) -> list[RuleFile]:
+    """Files whose rules have names of their own."""
+    seen: dict[str, int] = {}
+    for one in made:
+        for rule in one.rules:
+            seen[rule.name] = seen.get(rule.name, 0) + 1
+    from dataclasses import replace
+
+    return [
+        replace(
+            one,
+            rules=tuple(replace(r, name=f"{one.name}: {r.name}") if seen[r.name] > 1 else r for r in one.rules),
+        )
+        for one in made
+    ]
+
+
+def _read_file(reader: _Reader) -> RuleFile:
+    """One file; its problems are noted in the reader.
+
+    Raises:
+        AcceleratorFileError: it cannot be read, is no YAML, or has anchors, tags, fields twice, or is too deep.
+    """
+    tree = _tree(reader)
+    for name in tree.keys() - set(TOP):
+        reader.complain(reader.line(name), f"{name[:80]} {strange(name, TOP)}")
+    if tree.get("schema") != SCHEMA:
+        found = f"is {tree['schema']!r}"[:80] if "schema" in tree else "is missing"
+        reader.complain(reader.line("schema"), f"schema {found}; this version reads schema: {SCHEMA}")
+    defaults = _defaults(reader, tree.get("defaults", {}))
+    lock = _lock(reader, tree)
+    listed = tree.get("rules")
+    if not isinstance(listed, list) or not listed:
+        kind = "is missing" if "rules" not in tree else "must be a list of rules"
+        reader.complain(reader.line("rules"), f"rules {kind}; write - name: ..., quantity: ..., at_least: ...")
+        listed = []
+    if len(listed) > MOST_RULES:
+        reader.complain(reader.line("rules"), f"rules: there are {len(listed):,}; at most {MOST_RULES:,}")
+        listed = []
+    rules = [rule for number, raw in enumerate(listed) for rule in _rules(reader, number, raw, defaults)]
+    _refuse_twins(reader, rules)
+    return RuleFile(reader.name, tuple(rules), lock)
+
+
+def _tree(reader: _Reader) -> dict[str, Any]:
+    """The file as mappings, lists and scalars as they are written; empty ones are None."""
+    import yaml
+
+    path = Path(reader.name)
+    if "\0" in reader.name:
+        raise AcceleratorFileError(f"{reader.name!r}: cannot be read (there is a NUL in its name)")
+    content = read_text(path, named=False)
+    read_yaml(path, content, ", ".join(TOP), own=False)  # refuses what no rule file needs
+    node = yaml.compose(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found = _plain(reader, node, ())
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(reader: _Reader, node: Any, path: Place) -> Any:  # noqa: ANN401 - PyYAML's nodes, and what they hold
+    reader.lines[path] = node.start_mark.line + 1
+    if isinstance(node.value, str):
+        return None if node.tag.endswith(":null") else node.value
+    if node.id == "sequence":
+        return [_plain(reader, item, (*path, at)) for at, item in enumerate(node.value)]
+    made = {}
+    for key, value in node.value:
+        name = str(key.value)
+        made[name] = _plain(reader, value, (*path, name))
+        reader.lines[*path, name] = key.start_mark.line + 1
+    return made
+
+
+def _defaults(reader: _Reader, found: object) -> dict[str, Any]:
+    """Fields that rules share; they are read with each rule that takes them, and here once to see that they can be."""
+    if not isinstance(found, dict):
+        reader.complain(reader.line("defaults"), "defaults must map fields to values, such as {model: llama-3.1-8b}")
+        return {}
+    good: dict[str, Any] = {}
+    for name, value in found.items():
+        if name in SHARED:
+            wrong = [one for one in validated({"quantity": "ttft", name: value})[1] if one[0] == name]
+            for _, said in wrong:
+                reader.complain(reader.line("defaults", name), f"defaults: {name}: {said}")
+            good |= {} if wrong else {name: value}
+            reader.refused |= {name} if wrong else set()
+        else:
+            why = "is of one rule; write it there" if name in OF_RULE or name in {"matrix", "exclude"} else None
+            reader.complain(reader.line("defaults", name), f"defaults: {name[:80]} {why or strange(name, SHARED)}")
+    return good
+
+
+def _lock(reader: _Reader, tree: Mapping[str, Any]) -> int:
+    try:
+        return reader.line("lock") if "lock" in tree and truth(tree["lock"]) else 0
+    except ValueError as error:
+        reader.complain(reader.line("lock"), f"lock: {error}")
+        return 0
+
+
+def _rules(reader: _Reader, number: int, raw: object, defaults: Mapping[str, Any]) -> list[Rule]:
+    """The rules of one entry of the list."""
+    line = reader.line("rules", number)
+    if not isinstance(raw, dict):
+        reader.complain(
+            line, f"rule {number + 1} must be a mapping such as {{quantity: sequences, context: 4k, at_least: 100}}"
+        )
+        return []
+    own = {name: value for name, value in raw.items() if name not in {"matrix", "exclude"}}
+    title = _title(own)
+    combinations = _combinations(reader, number, raw, title)
+    if combinations is None:  # what else is wrong with the rule is said all the same
+        varied = raw["matrix"] if isinstance(raw["matrix"], dict) else ()
+        _rule(reader, number, (title, title), own, defaults, lost=tuple(varied) or VARIED)
+        return []
+    made = []
+    for varied in combinations:
+        name = f"{title} [{', '.join(map(str, varied.values()))}]" if varied else title
+        rule = _rule(reader, number, (name, title), {**own, **varied}, defaults)
+        made += [rule] if rule else []
+    return made
+
+
+def _title(own: Mapping[str, Any]) -> str:
+    """The name of a rule: its own, else its quantity and its fields."""
+    name = own.get("name")
+    if isinstance(name, str) and name.strip() and name.isprintable():
+        return name.strip()[:LONGEST_NAME]
+    shown = (f"{key}={value}" for key, value in own.items() if key not in OF_RULE and isinstance(value, str))
+    return " ".join((str(own.get("quantity", "rule")), *shown))[:LONGEST_NAME]
+
+
+def _rule(
+    reader: _Reader,
+    number: int,
+    names: tuple[str, str],
+    own: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    *,
+    lost: Iterable[str] = (),
+) -> Rule | None:
+    """One rule; None where it has problems, which are noted, or fields that are lost with a matrix that cannot be read."""
+    about = QUANTITIES.get(str(own.get("quantity")))
+    whole = {**(taken(about, defaults, own) if about else {}), **own}
+    values, wrong = validated(whole)
+    read = Read(values, frozenset(own))
+    unread = {*dict(wrong), *reader.refused, *lost}
+    found = [*wrong, *(problems(read, unread) if "quantity" in values else ())]
+    for name, said in found:
+        where = _where(reader, number, name, own, defaults)
+        reader.complain(where, f"rule {names[1]!r}: {name[:80]}: {said}")
+    if found or lost:
+        return None
+    change = values.get("allowed_change")
+    line = reader.line("rules", number)
+    case = case_of(read, reader.basis)
+    return Rule(names[0], values["quantity"], case, limit_of(read), change, reader.name, line)
+
+
+def _where(reader: _Reader, number: int, name: str, own: Mapping[str, Any], defaults: Mapping[str, Any]) -> int:
+    """The line of a field of a rule: there, in its matrix, or in defaults."""
+    for path in (("rules", number, name), ("rules", number, "matrix", name)):
+        if path in reader.lines:
+            return reader.lines[path]
+    return reader.line("defaults", name) if name in defaults and name not in own else reader.line("rules", number)
+
+
+def _combinations(reader: _Reader, number: int, raw: Mapping[str, Any], title: str) -> list[dict[str, Any]] | None:
+    """The combinations of a rule's matrix that are not excluded; one without values where it has none, None of a wrong one."""
+    if "matrix" not in raw:
+        if "exclude" in raw:
+            reader.complain(reader.line("rules", number, "exclude"), f"rule {title!r}: exclude: goes with a matrix")
+        return [{}]
+    matrix, wrong = raw["matrix"], []
+    if not isinstance(matrix, dict) or not matrix:
+        wrong.append(("matrix", "must map fields to lists, such as {gpu: [h100-sxm, h200-sxm]}"))
+        matrix = {}
+    for name, values in matrix.items():
+        wrong += [(f"matrix: {name[:80]}", said) for said in _varied(name, values, raw)]
+    count = math.prod(len(values) for values in matrix.values() if isinstance(values, list))
+    if count > MOST_RULES:
+        wrong.append(("matrix", f"makes {count:,} rules; at most {MOST_RULES:,}"))
+    for name, said in wrong:
+        reader.complain(reader.line("rules", number, "matrix"), f"rule {title!r}: {name}: {said}")
+    if wrong:
+        return None
+    every = [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
+    return list(_kept(reader, number, raw.get("exclude", []), every, title))
+
+
+def _varied(name: str, values: object, raw: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with one field of a matrix."""
+    if name not in VARIED:
+        yield "is of the rule; write it there" if name in OF_RULE | {"flags"} else strange(name, VARIED)
+    elif name in raw:
+        yield "stands in the rule too; write it once"
+    if not isinstance(values, list) or not values:
+        yield "must be a list of values, such as [1, 16]"
+    elif len(values) > MOST_VALUES:
+        yield f"has {len(values):,} values; at most {MOST_VALUES}"
+    else:
+        scalars = [value for value in values if isinstance(value, str)]
+        twice = next((value for value in scalars if scalars.count(value) > 1), None)
+        if twice is not None:
+            yield f"{twice[:40]} is given twice; write it once"
+
+
+def _kept(
+    reader: _Reader, number: int, exclude: object, every: Iterable[dict[str, Any]], title: str
+) -> Iterator[dict[str, Any]]:
+    """Combinations that are not excluded; an exclusion that excludes nothing is a slip."""
+    every, entries = list(every), exclude if isinstance(exclude, list) else [exclude]
+    if len(entries) > MOST_RULES:
+        said = f"rule {title!r}: exclude: has {len(entries):,} entries; at most {MOST_RULES:,}"
+        reader.complain(reader.line("rules", number, "exclude"), said)
+        return
+    gone: set[int] = set()
+    for at, entry in enumerate(entries):
+        where = reader.line("rules", number, "exclude", at)
+        if not isinstance(entry, dict) or not entry:
+            reader.complain(where, f"rule {title!r}: exclude: must be a list of mappings such as {{gpu: h100-sxm}}")
+            continue
+        alike = {n for n, one in enumerate(every) if all(one.get(name) == value for name, value in entry.items())}
+        if not alike:
+            shown = ", ".join(f"{name}: {value}" for name, value in entry.items())[:80]
+            reader.complain(
+                where, f"rule {title!r}: exclude: {shown} is no combination of the matrix; write its values as there"
+            )
+        gone |= alike
+    left = [one for n, one in enumerate(every) if n not in gone]
+    if every and not left:
+        reader.complain(
+            reader.line("rules", number, "exclude"), f"rule {title!r}: exclude: leaves nothing of the matrix"
+        )
+    yield from left
+
+
+def _refuse_twins(reader: _Reader, rules: Sequence[Rule]) -> None:
+    """Refuses two rules of one name."""
+    seen: dict[str, Rule] = {}
+    for rule in rules:
+        first = seen.setdefault(rule.name, rule)
+        if first is not rule:
+            reader.complain(
+                rule.line, f"rule {rule.name!r}: name: is that of the rule in line {first.line} too; give each its own"
+            )

@@ -1,0 +1,216 @@
+"""What `check` needs of the outside: models, machines and constants, each read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.answer import Remarks
+from roofcast.calculators.errors import UsageError
+from roofcast.cli.errors import exit_code
+from roofcast.cli.session import Lookup, formats, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from roofcast.calculators.check_memory import Room
+    from roofcast.calculators.check_quantities import Case
+    from roofcast.calculators.deployment import Deployment, Ready
+    from roofcast.cli.deploy import Efficiencies
+    from roofcast.hwdb.lookup import Match
+    from roofcast.modelspec.formats import Format
+    from roofcast.modelspec.model import Model
+    from roofcast.modelspec.requested import Requested
+    from roofcast.modelspec.sharding import Shards
+
+#: flags that change what is computed, and not memory alone
+TIMED_FLAGS: Final = ("dtype", "quantization")
+
+
+@dataclass(slots=True)
+class Setups:
+    """Models and deployments of rules.
+
+    Args:
+        efficiencies: constants of expected times.
+        offline: whether nothing is asked of the network.
+        made: what was made, or what was wrong with it, by what it is made of.
+        said: what was assumed, and what should be known.
+        asked: contexts that were asked of a model, by what makes it, its weights, and whether an engine loads it.
+    """
+
+    efficiencies: Efficiencies
+    offline: bool
+    made: dict[Hashable, Any] = field(default_factory=dict)
+    said: Remarks = field(default_factory=Remarks)
+    asked: dict[tuple[Case, bool], list[int]] = field(default_factory=dict)
+
+    def note(self, case: Case, *, in_memory: bool, contexts: Iterable[int]) -> None:
+        """Notes what was asked of a model, for what is said of it in the end."""
+        names = ("model", "revision", "encoder_tokens", "weights")
+        key = type(case)(**{name: getattr(case, name) for name in names})
+        self.asked.setdefault((key, in_memory and case.engine != "none"), []).extend(contexts)
+
+    def of_models(self) -> Remarks:
+        """What was assumed of each model, and which contexts are beyond its own."""
+        from roofcast.calculators.remarks import model_remarks
+
+        said = Remarks()
+        for (case, served), contexts in self.asked.items():
+            said += model_remarks(self.model(case), self.weights(case), contexts, files=not served)
+        return said
+
+    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - of many kinds
+        """What was made of a key, or is now; what was wrong is raised again."""
+        if key not in self.made:
+            try:
+                self.made[key] = make()
+            except Exception as error:
+                if exit_code(error) is None:
+                    raise
+                self.made[key] = error
+        found = self.made[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def kind(self, name: str) -> list[Any]:
+        """All that was made of a kind: model, gpu, cache, ready or room."""
+        return [
+            found
+            for key, found in self.made.items()
+            if isinstance(key, tuple) and key[0] == name and not isinstance(found, Exception)
+        ]
+
+    def model(self, case: Case) -> Model:
+        """The model."""
+        lookup = Lookup(case.revision, self.offline, encoder_tokens=case.encoder_tokens)
+        found: Model = self._once(("model", *model_key(case)), lambda: load(case.model, lookup))
+        return found
+
+    def match(self, case: Case) -> Match:
+        """The accelerator."""
+        from roofcast.cli.machine import find_machine, machine_remarks
+
+        def make() -> Match:
+            found = find_machine(case.gpu)
+            self.said += machine_remarks(found)
+            return found
+
+        found: Match = self._once(("gpu", case.gpu), make)
+        return found
+
+    def weights(self, case: Case) -> Requested | None:
+        """The format asked for its weights."""
+        return formats(case.weights, None)[0]
+
+    def cache(self, case: Case) -> Format:
+        """The format of its cache: as asked, else as the engine takes it from the checkpoint."""
+        from roofcast.calculators.cache_format import cache_format
+
+        def make() -> Format:
+            found, said = cache_format(self.model(case), formats(None, case.kv)[1], case.engine)
+            self.said += said
+            return found
+
+        found: Format = self._once(("cache", *model_key(case), case.engine, case.kv), make)
+        return found
+
+    def ready(self, case: Case) -> Ready:
+        """The deployment, as `estimate` takes it; flags that quantise or set a dtype are in it."""
+        timed = replace(type(case.flags)(), **{name: getattr(case.flags, name) for name in TIMED_FLAGS})
+        key = "ready", *model_key(case), *machine_key(case), case.network, case.weights, case.kv, timed
+
+        def make() -> Ready:
+            from roofcast.calculators.deployment import prepare
+
+            model = self.model(case)
+            ready = self._served(model, case, timed).ready if timed.given else prepare(model, self._deployment(case))
+            return self._expecting(ready)
+
+        found: Ready = self._once(key, make)
+        return found
+
+    def _expecting(self, ready: Ready) -> Ready:
+        from roofcast.calculators.expected.expectation import expectation_for
+
+        if not self.efficiencies.wanted:
+            return ready
+        return replace(ready, expectation=expectation_for(ready, self.efficiencies.file))
+
+    def _deployment(self, case: Case, shards: Shards | None = None) -> Deployment:
+        from roofcast.calculators.deployment import Deployment
+
+        accelerator = self.match(case).accelerator
+        cut, kv = shards or shards_of(case), self.cache(case)
+        return Deployment(accelerator, kv, self.weights(case), cut, case.engine, case.network)
+
+    def room(self, case: Case) -> Room:
+        """Memory, as `fit` answers."""
+        key = "room", *model_key(case), *machine_key(case), case.weights, case.kv, case.reserve, case.flags
+        found: Room = self._once(key, lambda: self._room(case))
+        return found
+
+    def _room(self, case: Case) -> Room:
+        from roofcast.calculators.check_memory import plain_room, served_room
+        from roofcast.calculators.fit import Machine
+        from roofcast.cli.fit import of_the_machine
+
+        model = self.model(case)
+        match = self.match(case)
+        accelerator = match.accelerator
+        if case.engine == "none" or accelerator.compute_capability is None:
+            used = [form for form in (self.cache(case), self.weights(case)) if form is not None]
+            self.said += of_the_machine(match, model, used)
+        if case.engine == "none":
+            memory = accelerator.memory, accelerator.visible_memory
+            machine = Machine(accelerator.id, _plain_count(case), *memory, case.reserve)
+            found = plain_room(model, machine, self.weights(case), self.cache(case))
+        else:
+            found = served_room(self._served(model, case, case.flags))
+        self.said += found.said
+        return found
+
+    def _served(self, model: Model, case: Case, flags: Any) -> Any:  # noqa: ANN401 - Flags in, Served out
+        """The model as the engine loads it."""
+        from roofcast.calculators.engines.serving import serve
+        from roofcast.cli.fit_engine import Ask, attention_within
+
+        ask = Ask(case.engine, flags, {}, None)
+        shards, within = attention_within(shards_of(case), ask, model)
+        served, said = serve(model, self._deployment(case, shards), within, kv_asked=case.kv is not None)
+        self.said += said
+        return served
+
+
+def model_key(case: Case) -> tuple[Hashable, ...]:
+    """What makes a model."""
+    return case.model, case.revision, case.encoder_tokens
+
+
+def machine_key(case: Case) -> tuple[Hashable, ...]:
+    """What makes a machine under an engine."""
+    return case.gpu, case.gpus, case.tp, case.pp, case.ep, case.dp, case.engine
+
+
+def shards_of(case: Case) -> Shards:
+    """How the model is cut.
+
+    Raises:
+        UsageError: numbers that do not multiply.
+    """
+    from roofcast.cli.deploy import Machine
+
+    return Machine(case.gpu, case.gpus, case.tp, case.pp, case.ep, case.dp, None, case.engine).shards()
+
+
+def _plain_count(case: Case) -> int:
+    """GPUs that share every layer, without an engine.
+
+    Raises:
+        UsageError: another cut is asked, or gpus and tp differ.
+    """
+    other = next((f"{name} {getattr(case, name)}" for name in ("pp", "ep", "dp") if getattr(case, name) != 1), None)
+    if other:
+        raise UsageError(f"{other}: without an engine all GPUs share every layer; engine: vllm knows it")
+    return shards_of(case).tp
