@@ -107,9 +107,10 @@ def _ratios(own: Own, workloads: Sequence[Workload], ratio: float | None) -> lis
 def _api_costs(question: Question, rates: Sequence[Rates]) -> list[ApiCost]:
     if not question.costed:
         return []
+    beside: Sequence[Rates | None] = rates or [None] * len(question.workloads)
     return [
-        api_cost(prices, workload, _terms(question, prices), beside)
-        for workload, beside in zip(question.workloads, rates or [None] * len(question.workloads), strict=True)
+        api_cost(prices, workload, _terms(question, prices), one)
+        for workload, one in zip(question.workloads, beside, strict=True)
         for prices in question.lists
     ]
 

@@ -17,6 +17,7 @@ from roofcast.hwdb.files import (
     read_accelerator,
     read_text,
     read_yaml,
+    refuse_spellings,
     validation_problems,
 )
 
@@ -44,9 +45,6 @@ ENGINES: Final = (*sorted(name for row in ALIKE for name in row), OWN)
 USUAL: Final = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")  # engines, the usual ones first
 SAME: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another
 SUFFIXES: Final = (".yaml", ".yml")  # of files in the user's folder that are looked at
-# numbers as people read them too: YAML 1.1 takes 1:30 for 90, 010 for 8, and 1_0 for 10
-_DECIMAL: Final = r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]\d+)?|[-+]?\.(?:inf|nan)"
-_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 #: names of files that are fitted to all accelerators of a class
 CLASSES: Final = frozenset(("gddr", "hbm", "lpddr", "apple", "amd", "intel"))
 # how far a file's machine and engine are from those asked, nearest first
@@ -151,24 +149,8 @@ def _fields(path: Path, *, named: bool) -> dict[str, Any]:
     text, own = read_text(path, named=named), path.parent == BUILT_IN
     fields = read_yaml(path, text, FIELDS, own=own)
     if not own:
-        _refuse_spellings(path, text)
+        refuse_spellings(path, text, "90 or 3.0e-6")
     return fields
-
-
-def _refuse_spellings(path: Path, text: str) -> None:
-    """Refuse numbers that YAML reads otherwise than people do."""
-    import yaml
-
-    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
-    for node in nodes:
-        if isinstance(node, yaml.ScalarNode):
-            if node.tag in _NUMBERS and not re.fullmatch(_DECIMAL, node.value, re.IGNORECASE):
-                line = node.start_mark.line + 1
-                raise EfficiencyFileError(
-                    f"{path}: line {line}: {node.value[:40]} is no plain number; write it as 90 or 3.0e-6"
-                )
-        else:
-            nodes += (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
 
 
 def _refuse_name(path: Path, made: Efficiency) -> None:

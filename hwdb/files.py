@@ -30,6 +30,8 @@ _MOST_PROBLEMS = 20
 _LONG_NUMBER = (
     r"[-+]?(?:0[xX][0-9a-fA-F_]{60,}|[0-9][0-9_:.]{60,})"  # as an integer it may be too large to print or to divide by
 )
+_DECIMAL = r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]\d+)?|[-+]?\.(?:inf|nan)"
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _NESTED: Mapping[str, type[BaseModel]] = {"scale_up": ScaleUp, "pcie": Pcie, "flags": Flags, "sources": Source}
 
 
@@ -190,6 +192,31 @@ def _refuse_twice(node: Any) -> None:  # noqa: ANN401 - PyYAML's nodes have no t
             names.add(name)
         for item in node.value:
             _refuse_twice(item[1] if isinstance(item, tuple) else item)
+
+
+def refuse_spellings(path: Path, text: str, example: str) -> None:
+    """Refuse numbers that YAML 1.1 reads otherwise than people do: it takes 1:30 for 90, 010 for 8, and 1_0 for 10.
+
+    Args:
+        path: of a file that has been read as YAML.
+        text: its content.
+        example: of a number as it should be written.
+
+    Raises:
+        AcceleratorFileError: naming the line.
+    """
+    import yaml
+
+    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    for node in nodes:
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag in _NUMBERS and not re.fullmatch(_DECIMAL, node.value, re.IGNORECASE):
+                line = node.start_mark.line + 1
+                raise AcceleratorFileError(
+                    f"{path}: line {line}: {node.value[:40]} is no plain number; write it as {example}"
+                )
+        else:
+            nodes += (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
 
 
 def read_accelerator(path: Path, text: str | None = None) -> Accelerator:

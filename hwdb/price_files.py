@@ -8,7 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.hwdb.files import AcceleratorFileError, home_folder, read_text, read_yaml, validation_problems
+from roofcast.hwdb.files import (
+    AcceleratorFileError,
+    home_folder,
+    read_text,
+    read_yaml,
+    refuse_spellings,
+    validation_problems,
+)
 from roofcast.hwdb.price_reading import Offer, offers
 from roofcast.hwdb.prices import UnknownPriceError
 
@@ -22,9 +29,6 @@ BUILT_IN: Final = Path(__file__).with_name("prices")
 FIELDS: Final = "schema, vendor, name, sources, models"
 ALL: Final = "all"
 SUFFIXES: Final = (".yaml", ".yml")
-# numbers as people read them too: YAML 1.1 takes 1:30 for 90, 010 for 8, and 1_0 for 10
-_DECIMAL: Final = r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]\d+)?|[-+]?\.(?:inf|nan)"
-_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _NEAREST: Final = 3
 
 
@@ -73,7 +77,7 @@ def read_price_file(path: Path) -> tuple[Offer, ...]:
     try:
         text = read_text(path, named=False)
         fields = read_yaml(path, text, FIELDS, own=False)
-        _refuse_spellings(path, text)
+        refuse_spellings(path, text, "2.5")
         PriceFile.model_validate(fields)
     except ValidationError as error:
         raise PriceFileError(f"{path}: {validation_problems(error, PriceFile)}") from error
@@ -87,20 +91,6 @@ def _written(found: Any) -> Any:  # noqa: ANN401 - of any shape
     if isinstance(found, dict):
         return {key: _written(value) for key, value in found.items() if value is not None}
     return [_written(value) for value in found] if isinstance(found, list) else found
-
-
-def _refuse_spellings(path: Path, text: str) -> None:
-    """Refuse numbers that YAML reads otherwise than people do."""
-    import yaml
-
-    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
-    for node in nodes:
-        if isinstance(node, yaml.ScalarNode):
-            if node.tag in _NUMBERS and not re.fullmatch(_DECIMAL, node.value, re.IGNORECASE):
-                line = node.start_mark.line + 1
-                raise PriceFileError(f"{path}: line {line}: {node.value[:40]} is no plain number; write it as 2.5")
-        else:
-            nodes += (part for item in node.value for part in (item if isinstance(item, tuple) else (item,)))
 
 
 @cache

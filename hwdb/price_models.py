@@ -44,6 +44,12 @@ def _ratio(value: object) -> float:
     return found
 
 
+def _unreserved(value: str) -> str:
+    if value in {"all", "none"}:
+        raise ValueError(f"{value!r} stands for other things where prices are asked for; choose another id")
+    return value
+
+
 def _as_of(value: object) -> object:
     text = value.isoformat() if type(value) is date else value
     if not isinstance(text, str) or not re.fullmatch(PERIOD, text):
@@ -70,7 +76,7 @@ Price = Annotated[float, BeforeValidator(_price)]
 Ratio = Annotated[float, BeforeValidator(_ratio)]
 Lifetime = Annotated[str, Field(pattern=_LIFETIME)]
 Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS, strict=True)]
-Identity = Annotated[str, Field(pattern=_ID, max_length=80)]
+Identity = Annotated[str, Field(pattern=_ID, max_length=80), AfterValidator(_unreserved)]
 Name = Annotated[str, Field(min_length=1, max_length=80)]
 Note = Annotated[str, Field(max_length=400)]
 Day = Annotated[Any, _parsed(day_of)]

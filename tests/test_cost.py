@@ -217,6 +217,7 @@ def test_a_ratio_that_no_load_gives_says_what_is_reached() -> None:
     row = ratio_row(Own(llama(), (1,)), workload, 0.5, BOUND)
 
     assert row.batch is None
+    assert row.reached is not None
     assert row.reached > 0.5
     assert row.largest == most_sequences(llama(), 131072)
 

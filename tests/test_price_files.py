@@ -16,11 +16,11 @@ from roofcast.hwdb.price_files import (
     usual_prices,
 )
 from roofcast.hwdb.prices import UnknownPriceError
+from tests.price_lists import only
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roofcast.hwdb.prices import PriceList
 
 FILES: Final = sorted(BUILT_IN.glob("*.yaml"))
 OWN: Final = """\
@@ -47,12 +47,6 @@ def home_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "prices"
     folder.mkdir()
     return folder
-
-
-def only(name: str) -> PriceList:
-    """What one model costs."""
-    [found] = find_prices([name])
-    return found
 
 
 def written(folder: Path, text: str = OWN, name: str = "acme.yaml") -> Path:

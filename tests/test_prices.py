@@ -20,10 +20,11 @@ from roofcast.hwdb.price_files import (
     read_price_file,
     usual_prices,
 )
-from roofcast.hwdb.prices import CacheRule, Peak, UnknownPriceError
+from roofcast.hwdb.prices import Peak, UnknownPriceError
+from tests.price_lists import only
 
 if TYPE_CHECKING:
-    from roofcast.hwdb.prices import PriceList, PriceRow
+    from roofcast.hwdb.prices import PriceRow
 
 FILES: Final = sorted(BUILT_IN.glob("*.yaml"))
 PRICED: Final = (
@@ -33,21 +34,6 @@ NEWEST: Final = date(2026, 11, 15)  # DeepSeek's page is the newest of all that 
 HOURS: Final = Peak(((time(1), time(4)), (time(6), time(10))), working_days=True)
 # what identifies a row of the list, whatever it calls its tiers and hours
 KEPT: Final = ("input", "cached_input", "output")
-
-
-@pytest.fixture(autouse=True, name="home")
-def home_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give every test an empty roofcast home of its own, and return its folder of prices."""
-    monkeypatch.setenv("ROOFCAST_HOME", str(tmp_path))
-    folder = tmp_path / "prices"
-    folder.mkdir()
-    return folder
-
-
-def only(name: str, on: date | None = None) -> PriceList:
-    """What one model costs."""
-    [found] = find_prices([name], on=on)
-    return found
 
 
 # --- the project's own
@@ -284,81 +270,6 @@ def test_what_is_no_longer_sold_has_no_price() -> None:
     assert only("deepseek-v4-flash", date(2026, 9, 9)).rows[1].input == 0.44
     with pytest.raises(UnknownPriceError, match="deepseek-v4-flash has no price on 2026-09-10; its last ended on"):
         only("deepseek-v4-flash", date(2026, 9, 10))
-
-
-# --- what is not listed
-
-
-def test_an_older_source_completes_a_newer_one() -> None:
-    """What the newest row does not list is taken from an older one with the same input and output, and said."""
-    row = only("claude-sonnet-5", date(2026, 8, 5)).rows[0]
-
-    assert (row.source.as_of, row.input, row.cached_input, row.output) == ("2026-08-05", 2, 0.2, 10)
-    assert row.note.startswith("cached input, cache write: by the rule of ")
-
-
-def test_a_model_that_has_ended_is_not_sold_and_still_known() -> None:
-    """A vendor's list leaves it out; by its name its last prices are had, and said to be that; of a later day there are none."""
-    row = only("deepseek-reasoner").rows[0]
-
-    assert (row.input, row.cached_input, row.output) == (0.55, 0.14, 2.19)
-    assert row.note.startswith("not sold any more since 2026-07-24")
-    assert "deepseek-reasoner" not in {prices.model for prices in find_prices(["deepseek"])}
-    assert only("deepseek-reasoner", date(2026, 7, 23)).rows[0].note == ""
-    with pytest.raises(UnknownPriceError, match="its last ended on 2026-07-24"):
-        only("deepseek-reasoner", date(2026, 7, 24))
-
-
-def test_a_price_of_a_day_before_it_was_read_says_so() -> None:
-    """Two years before the page was read, nothing is known but what stands there now."""
-    assert only("claude-opus-5", date(2024, 1, 1)).rows[0].unknown_on == date(2024, 1, 1)
-    assert only("deepseek-v4-pro", date(2023, 1, 1)).rows[0].unknown_on == date(2023, 1, 1)
-    assert only("deepseek-chat", date(2025, 2, 8)).rows[0].unknown_on is None
-    assert only("claude-opus-5").rows[0].unknown_on is None
-
-
-def test_a_rule_completes_what_no_source_lists() -> None:
-    """Anthropic writes at 1.25 and 2 of input and reads at 0.1 where a row lists neither, and the rule is named."""
-    row = only("claude-sonnet-4-5").row(200_001)  # 6 and 22.50
-
-    assert (row.cached_input, dict(row.cache_write)) == (0.6, {"5m": 7.5, "1h": 12.0})
-    assert row.note.startswith("cached input, cache write: by the rule of https://platform.claude.com/")
-
-
-def test_what_is_listed_stays() -> None:
-    """A listed price wins over the rule: Fable 5.1 reads at 0.025 of input."""
-    row = only("claude-fable-5.1").rows[0]
-
-    assert (row.cached_input, dict(row.cache_write), row.note) == (0.25, {"5m": 12.5, "1h": 20.0}, "")
-
-
-@pytest.mark.parametrize(
-    ("model", "minimum", "step"),
-    [
-        ("claude-opus-5", 512, None),
-        ("claude-opus-4-8", 1024, None),
-        ("claude-opus-4-7", 2048, None),
-        ("claude-haiku-4-5", 4096, None),
-        ("gpt-4.1", 1024, 128),
-        ("gpt-6.2-sol", 1024, 1),
-        ("gemini-2.5-pro", 2048, None),
-        ("gemini-3.8-flash", 4096, None),
-        ("deepseek-v4-pro", 64, 64),
-        ("mistral-medium-3.5", 64, 64),
-        ("grok-4.5", None, None),
-    ],
-)
-def test_rules_of_caches(model: str, minimum: int | None, step: int | None) -> None:
-    """The least prefix and its steps are by model; a model's own rule keeps what it does not say as its vendor has it."""
-    rule = only(model).caching
-
-    assert (rule.minimum, rule.step) == (minimum, step)
-    assert rule.automatic is (only(model).vendor not in {"anthropic", "mistral"})
-
-
-def test_an_unknown_rule_holds_everything() -> None:
-    """Without a minimum and steps a prefix counts whole."""
-    assert CacheRule().held(1) == 1
 
 
 # --- names
