@@ -39,11 +39,11 @@ def price_document(result: PriceResult, inputs: Mapping[str, Any], remarks: Rema
 def _records(result: PriceResult) -> list[dict[str, Any]]:
     """Rows for CSV: those of own costs where there is a deployment, else the prices of APIs."""
     own = {"model": result.model, "gpu": result.gpu}
-    loads = []
+    loads: list[dict[str, Any]] = []
     for row in result.loads:
         load = {**own, **as_data(row)}
-        costs = load.pop("costs")
-        loads += [{**load, **cost} for cost in costs or ({},)]
+        costs: list[dict[str, Any]] = load.pop("costs")
+        loads += [{**load, **cost} for cost in costs or [{}]]
     return loads or [as_data(row) for row in (result.days or result.api_costs or result.apis)]
 
 
