@@ -26,7 +26,7 @@ class Room:
     """What is left for a cache.
 
     Args:
-        sequences: of a context, how many fit at once.
+        counted: of a context, how many fit at once.
         tokens: that the cache holds in all; None where there is no such number. [token]
         left: whether anything is left for one, be it less than the longest request takes.
         reason: why there is no room, or the server does not start; empty where there is.
@@ -34,12 +34,16 @@ class Room:
         longest: the longest request that the server takes; None without an engine. [token]
     """
 
-    sequences: Callable[[int], int]
+    counted: Callable[[int], int]
     tokens: int | None
     left: bool
     reason: str
     said: Remarks
     longest: int | None = None
+
+    def sequences(self, context: int) -> int:
+        """How many of a context fit at once."""
+        return self.counted(context)
 
     def why(self, context: int) -> str:
         """Why none of a context fits, where that is no matter of its cache alone; empty where it is."""

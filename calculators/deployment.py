@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.cache import kept_bytes
 from roofcast.calculators.errors import UsageError
@@ -51,6 +51,16 @@ class Deployment:
     network: float | None = None
 
 
+class Holding(Protocol):
+    """What an engine's cache holds, where its rules say so and not the memory that is left."""
+
+    def sequences(self, context: int) -> int:
+        """Sequences of so many tokens that fit at once, on all replicas."""
+
+    def why(self, context: int) -> str:
+        """Why none fits, where that is no matter of the cache alone; empty where it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A model on a deployment: all that does not depend on what a step is asked.
@@ -66,6 +76,7 @@ class Ready:
         capacity_from: visible, driver or nominal.
         kept: what layers keep of a sequence, and how many keep each.
         expectation: constants of expected times; None where bounds alone are asked.
+        holding: what the engine's cache holds; None where all memory beside the weights is taken for it.
     """
 
     model: Model
@@ -80,6 +91,7 @@ class Ready:
     capacity_from: str
     kept: tuple[tuple[Kept, int], ...]
     expectation: Expectation | None = None
+    holding: Holding | None = None
 
 
 def prepare(model: Model, deployment: Deployment) -> Ready:

@@ -16,7 +16,7 @@ from roofcast.modelspec.step import DECODE, MIXED, PREFILL, chunked_prefill, dec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.deployment import Holding, Ready
     from roofcast.calculators.expected.expectation import Expectation
     from roofcast.calculators.roofline import Term
     from roofcast.modelspec.sharding import Shards
@@ -330,8 +330,13 @@ STEPS: Final[Mapping[str, Callable[[Asked, int], Iterator[tuple[Step, int]]]]] =
 
 
 def shortage(ready: Ready, asked: Asked) -> str:
-    """What does not fit on one device at the batch and context asked; empty where weights + cache <= memory. [B]"""
+    """What does not fit on one device at the batch and context asked; empty where weights + cache <= memory. [B]
+
+    Where an engine's own rules are asked, what its cache does not hold.
+    """
     shards = ready.deployment.shards
+    if ready.holding is not None:
+        return _not_held(ready.deployment.engine, ready.holding, asked)
     prompts = shards.dp * min(-(-asked.batch // shards.dp), shards.pp) if asked.phase == MIXED else 0
     cache = cache_on_one(ready, asked.batch, asked.held)
     cache += cache_on_one(ready, prompts, asked.prompt or asked.context)
@@ -344,8 +349,23 @@ def shortage(ready: Ready, asked: Asked) -> str:
     )
 
 
+def _not_held(engine: str, holding: Holding, asked: Asked) -> str:
+    most = holding.sequences(asked.held)
+    if most >= asked.batch:
+        return ""
+    why = holding.why(asked.held)
+    has = "there is" if engine == "none" else f"{engine} has"
+    said = f"{has} room for {most:,} x {asked.held:,} tokens at once, and {asked.batch:,} are asked"
+    return f"{said} ({why})" if why else said
+
+
 def most_sequences(ready: Ready, context: int) -> int:
-    """Sequences that fit beside the weights, on all replicas: dp floor((M - W) / cache of one). [sequence]"""
+    """Sequences that fit beside the weights, on all replicas: dp floor((M - W) / cache of one). [sequence]
+
+    Where an engine's own rules are asked, what its cache holds.
+    """
+    if ready.holding is not None:
+        return ready.holding.sequences(context)
     each = cache_on_one(ready, 1, context)
     room = ready.capacity - ready.weight_bytes
     return max(0, int(room // each)) * ready.deployment.shards.dp if each else 0

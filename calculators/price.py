@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.cost import (
@@ -47,12 +47,14 @@ class Own:
         batches: requests at once, rising.
         budget: tokens of a step; None is all prompts at once. [token]
         hourly: what it costs; None without a price.
+        started: the deployment as it is started for requests of so many tokens; None is the same for any.
     """
 
     ready: Ready
     batches: tuple[int, ...]
     budget: int | None = None
     hourly: Hourly | None = None
+    started: Callable[[int], Ready] | None = None
 
     @property
     def gpus(self) -> int:
@@ -300,7 +302,8 @@ def length_rows(own: Own, contexts: Sequence[int]) -> list[LengthRow]:
     """
     rows: list[LengthRow] = []
     for context in contexts:
-        batch = min(max(own.batches), most_sequences(own.ready, context))
+        ready = own.ready if own.started is None else own.started(context)
+        batch = min(max(own.batches), most_sequences(ready, context))
         if batch:
             rows.append(_length_row(own, context, batch, rows[0] if rows else None))
     return rows
@@ -308,11 +311,8 @@ def length_rows(own: Own, contexts: Sequence[int]) -> list[LengthRow]:
 
 def _length_row(own: Own, context: int, batch: int, first: LengthRow | None) -> LengthRow:
     prompts, each = min(max(1, CHUNK // context), batch), own.gpus * MILLION
-    one = answer_point(own.ready, Asked(PREFILL, prompts, context, own.budget))
-    seconds = (one.bound if own.basis == BOUND else one.expected) or 0.0
-    read = seconds / (prompts * context) * each
-    step = answer_point(own.ready, Asked(DECODE, batch, context))
-    made = ((step.bound if own.basis == BOUND else step.expected) or 0.0) / batch * each
+    read = _time(own, Asked(PREFILL, prompts, context, own.budget)) / (prompts * context) * each
+    made = _time(own, Asked(DECODE, batch, context)) / batch * each
     return LengthRow(
         context=context,
         input_gpu_seconds=read,
@@ -322,6 +322,12 @@ def _length_row(own: Own, context: int, batch: int, first: LengthRow | None) -> 
         output_ratio=made / first.output_gpu_seconds if first else 1.0,
         output_over_input=made / read,
     )
+
+
+def _time(own: Own, asked: Asked) -> float:
+    """Time of what is known to fit. [s]"""
+    point = replace(answer_point(own.ready, asked), fits=True)
+    return (point.bound if own.basis == BOUND else point.expected) or 0.0
 
 
 def held_row(own: Own, context: int) -> Held | None:

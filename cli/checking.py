@@ -129,7 +129,8 @@ class Setups:
             return self._expecting(ready)
 
         found: Ready = self._once(key, make)
-        return found
+        # without an engine stages and replicas have no rules of memory: then all that is beside the weights counts
+        return replace(found, holding=self.room(case)) if case.engine != "none" or _plainly_cut(case) else found
 
     def _expecting(self, ready: Ready) -> Ready:
         from roofcast.calculators.expected.expectation import expectation_for
@@ -202,6 +203,11 @@ def shards_of(case: Case) -> Shards:
     from roofcast.cli.deploy import Machine
 
     return Machine(case.gpu, case.gpus, case.tp, case.pp, case.ep, case.dp, None, case.engine).shards()
+
+
+def _plainly_cut(case: Case) -> bool:
+    """Whether all GPUs share every layer."""
+    return (case.pp, case.ep, case.dp) == (1, 1, 1)
 
 
 def _plain_count(case: Case) -> int:

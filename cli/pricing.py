@@ -13,20 +13,27 @@ from roofcast.cli.price_asked import HOUR, factor, rate, total
 from roofcast.hwdb.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import date, datetime
 
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.api_cost import Terms
+    from roofcast.calculators.check_memory import Room
     from roofcast.calculators.cost import Tariff
+    from roofcast.calculators.deployment import Ready
     from roofcast.calculators.price import Own
     from roofcast.calculators.price_answer import Question
     from roofcast.calculators.price_apis import Totals
     from roofcast.calculators.price_rows import Hourly, PriceResult
+    from roofcast.calculators.workload import Workload
     from roofcast.cli.deploy import Asking, Machine
     from roofcast.cli.price_asked import Money, Served
     from roofcast.hwdb.prices import PriceList
 
 LIFETIME: Final = r"[1-9][0-9]{0,5}[mhd]"  # of what is written to a cache
+#: engines whose cache is what is left of a budget; that of others is as large as is asked
+POOLED: Final = frozenset(("vllm", "sglang", "tensorrt-llm", "tgi", "lmdeploy"))
+SEQUENCES: Final = 256  # that an engine runs at once by default, or more
 KINDS: Final = ("peak", "off-peak")  # of hours
 MOST_RATIO: Final = 1e6
 
@@ -224,7 +231,7 @@ def priced(
     workloads, moment = served.workloads(), apis.moment()
     terms, lists = apis.terms(per_second), apis.lists()
     made = _deployed(asked)
-    own = None if made is None else _own(made, asked, tariff)
+    own = None if made is None else _own(made, asked, tariff, workloads)
     if own is not None:
         few_rows(sum(len(one.requests) for one in workloads) * len(own.batches), "--batch, --context and --mix")
     question = Question(
@@ -255,14 +262,44 @@ def _deployed(asked: AskedOwn) -> Asking | None:
     return expecting(deploy(asked.model, lookup, asked.machine, asked.weights, asked.kv), constants)
 
 
-def _own(made: Asking, asked: AskedOwn, tariff: Tariff) -> Own:
+def _own(made: Asking, asked: AskedOwn, tariff: Tariff, workloads: Sequence[Workload]) -> Own:
+    """The deployment, in the memory that its engine's rules leave where they are modelled."""
+    from dataclasses import replace
+
     from roofcast.calculators.price import Own, hourly_cost
     from roofcast.cli.deploy import Points
 
-    deployment = made.ready.deployment
-    hourly = hourly_cost(tariff, deployment.accelerator, deployment.shards.devices)
-    points = Points(batch=asked.batch, budget=asked.budget)
-    return Own(made.ready, tuple(sorted(points.batches())), points.tokens, hourly)
+    ready, points = made.ready, Points(batch=asked.batch, budget=asked.budget)
+    batches = tuple(sorted(points.batches()))
+    hourly = hourly_cost(tariff, ready.deployment.accelerator, ready.deployment.shards.devices)
+    if ready.deployment.engine not in POOLED:
+        return Own(ready, batches, points.tokens, hourly)
+
+    def started(context: int) -> Ready:
+        return replace(ready, holding=_held(ready, context, max(batches)))
+
+    longest = max(max(one.held, *(request.longest for request in one.requests)) for one in workloads)
+    return Own(started(longest), batches, points.tokens, hourly, started)
+
+
+def _held(ready: Ready, longest: int, batch: int) -> Room:
+    """What the engine's cache holds, of a server that is started for requests of that length, and as many of them.
+
+    Raises:
+        UsageError: what the engine does not run.
+    """
+    from roofcast.calculators.check_memory import served_room
+    from roofcast.calculators.engines.flags import TAKES, Flags
+    from roofcast.calculators.engines.serving import serve
+
+    takes, most = TAKES[ready.deployment.engine], ready.model.spec.max_context
+    given = {
+        "max_model_len": min(longest, most or longest),
+        **({"max_num_seqs": batch} if batch > SEQUENCES else {}),
+    }
+    flags = Flags(**{name: value for name, value in given.items() if name in takes})
+    served, _ = serve(ready.model, ready.deployment, flags)
+    return served_room(served)
 
 
 def _machines(totals: Totals | None, tariff: Tariff) -> Hourly | None:

@@ -58,8 +58,24 @@ def test_what_does_not_fit_fails(tmp_path: Path) -> None:
 
     assert [row["code"] for row in found] == [1] * 6
     assert [row["actual"] for row in found] == [None, None, None, 0, False, False]
-    assert all("does not fit: the GPU offers 85.0 GB; weights take 141.1 GB" in row["message"] for row in found[:3])
+    assert all("does not fit: there is room for 0 x" in row["message"] for row in found[:3])
     assert all("141.1 GB" in row["message"] or "131.4 GiB" in row["message"] for row in found)
+
+
+def test_what_the_engine_has_no_room_for_has_no_speed(tmp_path: Path) -> None:
+    """vLLM's own budget holds 113 sequences of 4,096 tokens there: of 113 all rules pass, of 114 none."""
+    for batch, code in ((113, 0), (114, 1)):
+        found = rows(
+            tmp_path,
+            f"quantity: fits, engine: vllm, batch: {batch}, context: 4k",
+            f"quantity: ttft, engine: vllm, batch: {batch}, prompt: 4k, at_most: 99 s",
+            f"quantity: tpot, engine: vllm, batch: {batch}, context: 4k, at_most: 99 s",
+            f"quantity: tokens_per_second, engine: vllm, batch: {batch}, context: 4k, at_least: 1",
+            f"quantity: cost_per_million_tokens, engine: vllm, batch: {batch}, prompt: 3996, output: 100, gpu_price: 1, at_most: 99",
+        )
+
+        assert [row["code"] for row in found] == [code] * 5
+    assert all("vllm has room for 113 x 4,096 tokens at once, and 114 are asked" in row["message"] for row in found[1:])
 
 
 def test_what_cannot_be_told(tmp_path: Path) -> None:

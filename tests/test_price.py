@@ -217,6 +217,19 @@ def test_what_fits_at_no_load_is_an_answer() -> None:
     assert all("the GPU offers" in line for line in lines[1:])
 
 
+def test_an_engines_own_budget_decides_what_fits() -> None:
+    """vLLM leaves the cache of 70 billion parameters on 4 H100 room for 379 requests of 1,280 tokens, as `fit` says."""
+    asked = ("price", "llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "4", "--batch", "379,380", "--api", "none")
+    engine = ("--engine", "vllm", "--max-model-len", "1280", "--max-num-seqs", "380", "--context", "1280")
+    room = result("fit", "llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "4", *engine)["contexts"][0]["max_sequences"]
+    rows = result(*asked, "--engine", "vllm")["loads"]
+
+    assert room == 379
+    assert [row["fits"] for row in rows] == [True, False]
+    assert [row["fits"] for row in result(*asked)["loads"]] == [True, True]
+    assert [row["context"] for row in result(*asked, "--engine", "vllm")["lengths"]] == [1024, 4096, 32768, 131072]
+
+
 def test_prices_of_a_day_before_they_were_read_are_assumed() -> None:
     """Nobody had read them, so that --strict refuses them."""
     asked = ("price", "--api", "claude-opus-5", "--date", "2024-01-01")
