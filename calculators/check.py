@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.check_quantities import AT_LEAST, IS, QUANTITIES
-from roofcast.calculators.check_rows import FAILED, PASSED, UNDETERMINED, RuleRow
+from roofcast.calculators.check_rows import FAILED, PASSED, UNDETERMINED, CheckResult, RuleRow
 from roofcast.hwdb.units import show_percent, show_si
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from roofcast.calculators.check_quantities import Case, Found, Quantity
 
@@ -21,7 +22,10 @@ NOT_TOLD: Final = 3
 #: exit codes of rules, the one that counts first
 WORST: Final = (BAD, NOT_MET, NOT_TOLD, OK)
 STATUS: Final[Mapping[int, str]] = {OK: PASSED, NOT_MET: FAILED, NOT_TOLD: UNDETERMINED, BAD: UNDETERMINED}
+#: a problem of a rule file, with its place
+PROBLEM: Final = r"(.*?):(\d+): (.*)"
 ROUNDING: Final = 1e-9  # relative; what sums in another order may differ by
+SHARES: Final = 1e-12  # of whole numbers: what a share of one may differ by
 PRICED: Final = "USD/Mtoken"
 
 
@@ -69,12 +73,14 @@ class Kept:
     Args:
         quantity, unit, basis: of the value.
         value: that it had.
+        file: the rule file that it is of, as it was named; None where that is not written.
     """
 
     quantity: str
     unit: str
     basis: str | None
     value: float | bool
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,34 @@ class _Verdict:
     code: int
     required: float | bool | None
     message: str
+
+
+def malformed(problems: Sequence[str], files: Sequence[str]) -> CheckResult:
+    """What there is to say of a run that checked nothing: a row a problem, `FILE:LINE: what` or another line."""
+    rows = []
+    for problem in problems:
+        found = re.fullmatch(PROBLEM, problem, re.DOTALL)
+        file, line, said = found.groups() if found else ("", "0", problem)
+        rows.append(
+            RuleRow(
+                name="malformed",
+                status=STATUS[BAD],
+                actual=None,
+                required=None,
+                message=said,
+                quantity="",
+                unit="",
+                sign=IS,
+                basis=None,
+                baseline=None,
+                model=None,
+                gpu=None,
+                file=file or files[0],
+                line=int(line),
+                code=BAD,
+            )
+        )
+    return CheckResult(rows, 0, 0, len(rows), list(files), None, updated=False)
 
 
 def judge(rule: Rule, found: Found, kept: Kept | None, update: str, *, accepted: bool = False) -> RuleRow:
@@ -192,8 +226,10 @@ def within(sign: str, value: float, limit: float) -> bool:
 
     >>> within(">=", 99.0, 100.0), within("<=", 0.5, 0.5), within("<=", 0.5 + 1e-12, 0.5)
     (False, True, True)
+    >>> within("<=", 16_060_522_496, 16_060_522_490.0), within(">=", 3, 10 * (1 - 0.7))
+    (False, True)
     """
-    spare = ROUNDING * max(abs(value), abs(limit))
+    spare = (SHARES if isinstance(value, int) else ROUNDING) * max(abs(value), abs(limit))
     return value >= limit - spare if sign == AT_LEAST else value <= limit + spare
 
 

@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.check import BAD, Kept, change_of, show
-from roofcast.calculators.check_quantities import BASES
+from roofcast.calculators.check_quantities import BASES, IS, QUANTITIES
 from roofcast.calculators.check_rows import Locked
 from roofcast.calculators.errors import UsageError
 from roofcast.modelspec.nearest import nearest
 from roofcast.modelspec.strictjson import kind_of, plain, read_object
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from roofcast.calculators.check_rows import RuleRow
 
@@ -31,7 +31,8 @@ SECTIONS: Final[Mapping[str, str]] = {
     "roofcast": "versions",
 }
 KEYS: Final = ("schema", "rules", "lock")
-VALUE_KEYS: Final = ("quantity", "unit", "basis", "value")
+MOST: Final = 1e30  # of a value
+VALUE_KEYS: Final = ("quantity", "unit", "basis", "value", "file")
 _DIGEST: Final = r"\b([0-9a-f]{8})[0-9a-f]{24,}\b"
 
 
@@ -102,15 +103,22 @@ def _kept(found: object, where: str) -> Kept:
     if not isinstance(found, dict):
         raise BaselineError(f"{where}: is {kind_of(found)}; it must be an object")
     _refuse_others(found, VALUE_KEYS, where)
-    quantity, unit, basis, value = (found.get(key) for key in VALUE_KEYS)
-    for key, text in (("quantity", quantity), ("unit", unit)):
+    quantity, unit, basis, value, file = (found.get(key) for key in VALUE_KEYS)
+    for key, text in (("quantity", quantity), ("unit", unit), ("file", "" if file is None else file)):
         if not isinstance(text, str):
             raise BaselineError(f"{where}: {key} is {kind_of(text)}; it must be text")
     if basis is not None and basis not in BASES:
         raise BaselineError(f"{where}: basis is {_shown(basis)}; it must be one of {', '.join(BASES)}, or null")
-    if not isinstance(value, int | float) or not (isinstance(value, bool) or 0 <= value < float("inf")):
-        raise BaselineError(f"{where}: value is {_shown(value)}; it must be a number from 0, true or false")
-    return Kept(str(quantity), str(unit), basis, value)
+    about = QUANTITIES.get(str(quantity))
+    yes = about is not None and about.sign == IS
+    if isinstance(value, bool) if yes else _is_number(value):
+        return Kept(str(quantity), str(unit), basis, value, file)  # type: ignore[arg-type]  # looked at just above
+    right = "true or false" if yes else f"a number from 0 to {MOST:g}"
+    raise BaselineError(f"{where}: value is {_shown(value)}; it must be {right}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST
 
 
 def _shown(value: object) -> str:
@@ -133,24 +141,42 @@ def render_baseline(baseline: Baseline) -> str:
 
 
 def updated(
-    before: Baseline, rows: Iterable[RuleRow], found: Mapping[tuple[str, str], str], asked: Collection[str]
-) -> Baseline:
-    """The baseline after a run: its rules and no others; what could not be told stays as it was.
+    before: Baseline, rows: Sequence[RuleRow], found: Mapping[tuple[str, str], str], files: Collection[str]
+) -> tuple[Baseline, list[str]]:
+    """The baseline after a run, and what is said of what was kept.
+
+    It has the rules of the files and no others of theirs; what could not be told stays as it was, and so does what is of
+    other files. Where something stays, so do the locks that it was made with.
 
     Args:
         before: as the file was.
         rows: of the run.
         found: what its numbers were made from.
-        asked: names of models that rules ask for, found or not.
+        files: that were read.
     """
-    rules = {}
+    rules, kept = {}, {}
     for row in rows:
         if row.actual is not None and isfinite(row.actual):
-            rules[row.name] = Kept(row.quantity, row.unit, row.basis, row.actual)
+            rules[row.name] = Kept(row.quantity, row.unit, row.basis, row.actual, row.file)
         elif row.name in before.rules and row.code not in {1, BAD}:
-            rules[row.name] = before.rules[row.name]
-    lost = {key: text for key, text in before.locks.items() if key[0] == "model" and key[1] in asked}
-    return Baseline(rules, {**lost, **found})
+            kept[row.name] = before.rules[row.name]
+    names = {row.name for row in rows}
+    others = {name: one for name, one in before.rules.items() if one.file not in {None, *files} and name not in names}
+    if not kept and not others:
+        return Baseline(rules, dict(found)), []
+    said = [
+        f"baseline: {name} is kept, {show(one.value, one.unit)}: it could not be told" for name, one in kept.items()
+    ]
+    if others:
+        said.append(
+            f"baseline: {len(others):,} values of {', '.join(sorted({str(one.file) for one in others.values()}))} are kept"
+        )
+    held = {key: text for key, text in before.locks.items() if found.get(key) != text}
+    said += [
+        f"baseline: {key[0]} {key[1]} stays locked as it was: values that are kept were made with it"
+        for key in sorted(held.keys() & found.keys())
+    ]
+    return Baseline({**rules, **kept, **others}, {**found, **held}), said
 
 
 def moved(before: Baseline, after: Baseline) -> list[str]:
@@ -158,11 +184,13 @@ def moved(before: Baseline, after: Baseline) -> list[str]:
     lines = []
     for name in sorted(before.rules.keys() | after.rules.keys()):
         old, new = before.rules.get(name), after.rules.get(name)
+        if new == old:
+            continue
         if new is None:
             lines.append(f"baseline: {name} is left out")
         elif old is None:
             lines.append(f"baseline: {name} is new: {show(new.value, new.unit)}")
-        elif old != new:
+        elif (old.quantity, old.unit, old.basis, old.value) != (new.quantity, new.unit, new.basis, new.value):
             lines.append(
                 f"baseline: {name} was {show(old.value, old.unit)}, is {show(new.value, new.unit)}{_by(old, new)}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.cache import kv_bytes_per_token, whole
@@ -223,7 +223,7 @@ def tpot(case: Case, setups: Setups) -> Found:
 def tokens_per_second(case: Case, setups: Setups) -> Found:
     """Tokens that a batch makes a second: tokens of a step / its time; the low end is that of the longest time. [token/s]"""
     point = _point(case, setups, Asked(DECODE, case.batch, case.context, case.max_num_batched_tokens))
-    found = _seconds(replace(case, basis=SIDES.get(case.basis, case.basis)), point)
+    found = _seconds(case, point, SIDES.get(case.basis))
     return found if found.value is None else Found(point.tokens / found.value)
 
 
@@ -232,6 +232,8 @@ def cost_per_million_tokens(case: Case, setups: Setups) -> Found:
     from roofcast.calculators.cost import Load, load_times, token_costs  # noqa: PLC0415 - few rules are about money
     from roofcast.calculators.workload import Request  # noqa: PLC0415 - likewise
 
+    if TOKENS[case.of] == "cached" and case.prompt == 1:
+        raise UnansweredError("a prompt of one token has none that a cache could hold; give a longer one")
     ready = setups.ready(case)
     prefix = min(int(case.prompt * case.prefix_hit + 1e-6), case.prompt - 1)
     request = Request(case.prompt, case.output, prefix=prefix)
@@ -260,8 +262,8 @@ def _point(case: Case, setups: Setups, asked: Asked) -> Point:
     return answer_point(setups.ready(case), asked)
 
 
-def _seconds(case: Case, point: Point) -> Found:
-    """A point's time on a basis. [s]
+def _seconds(case: Case, point: Point, basis: str | None = None) -> Found:
+    """A point's time on a basis, the case's own where none is given. [s]
 
     Raises:
         UnansweredError: no constants of expected times were asked for.
@@ -269,7 +271,7 @@ def _seconds(case: Case, point: Point) -> Found:
     if not point.fits:
         return Found(None, f"does not fit: {point.reason}")
     low, high = point.interval or (None, None)
-    value = {BOUND: point.bound, EXPECTED: point.expected, LOW: low, HIGH: high}[case.basis]
+    value = {BOUND: point.bound, EXPECTED: point.expected, LOW: low, HIGH: high}[basis or case.basis]
     if value is None:
         raise _without_constants(case)
     return Found(value)

@@ -105,14 +105,15 @@ def _ratios(own: Own, workloads: Sequence[Workload], ratio: float | None) -> lis
 
 
 def _api_costs(question: Question, rates: Sequence[Rates]) -> list[ApiCost]:
+    """Each workload at each API, the cheapest first."""
     if not question.costed:
         return []
     beside: Sequence[Rates | None] = rates or [None] * len(question.workloads)
-    return [
-        api_cost(prices, workload, _terms(question, prices), one)
-        for workload, one in zip(question.workloads, beside, strict=True)
-        for prices in question.lists
-    ]
+    made: list[ApiCost] = []
+    for workload, one in zip(question.workloads, beside, strict=True):
+        costs = (api_cost(prices, workload, _terms(question, prices), one) for prices in question.lists)
+        made += sorted(costs, key=lambda cost: cost.request_dollars)
+    return made
 
 
 def _steps_of(own: Own, workloads: Sequence[Workload]) -> list[Asked]:

@@ -113,7 +113,7 @@ def _prefix_notes(prices: PriceList, workload: Workload, terms: Terms) -> list[s
         return []
     row, notes = prices.row(shared[0].prompt, peak=terms.peak), []
     life, hits = write_price(row, terms.lifetime)[0], break_even_hits(row, terms.lifetime)
-    if life is not None and hits is not None:
+    if life is not None and hits is not None and hits > 0:
         notes.append(f"a prefix that is written for {life} pays from {ceil(hits)} hit{'s' if hits > 1 else ''} on")
     kept = break_even_requests(row)
     if kept is not None:

@@ -11,7 +11,7 @@ import typer
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
-from roofcast.cli.errors import BAD_INPUT, complain
+from roofcast.cli.errors import BAD_INPUT, complain, show_traceback
 from roofcast.cli.session import Output, check_output, emit, explain_or, present, write_file
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def check(
     from roofcast.cli.check_run import run
     from roofcast.cli.checking import Setups
     from roofcast.cli.deploy import efficiency_of
-    from roofcast.reports.github import problem_annotations
+    from roofcast.modelspec.errors import MalformedModelError
 
     output = Output(format, out, strict=False, command="check")
     written = Written(out, junit, summary, baseline if update else None)
@@ -80,13 +80,11 @@ def check(
     constants = efficiency_of(efficiency)
     try:
         read = read_rules(files or [], usual_basis(expected=constants.wanted))
-    except RuleFileError as error:
-        for line in error.problems:
-            complain(line)
-        if github:
-            emit(problem_annotations(error.problems))
+        against = _against(files or [], baseline, update=update)
+    except (RuleFileError, UsageError, MalformedModelError) as error:
+        problems = error.problems if isinstance(error, RuleFileError) else [str(error)]
+        written.problems(problems, files or [], github=github or format == "github")
         raise typer.Exit(BAD_INPUT) from error
-    against = _against(files or [], baseline, update=update)
     made = run(read, Setups(constants, offline), against)
     inputs: dict[str, object] = {
         "files": files, "baseline": baseline, "update": update, "efficiency": efficiency, "offline": offline,
@@ -126,10 +124,31 @@ class Written:
                 plain = Output("text", name, strict=False)
                 others = files if option == "--baseline" else read
                 _under(option, lambda plain=plain, others=others: check_output(plain, others))  # type: ignore[misc]
-        targets = [name for name in (self.out, self.junit, self.summary, self.baseline) if name is not None]
-        twice = next((name for name in targets if targets.count(name) > 1), None)
+        names = [name for name in (self.out, self.junit, self.summary, self.baseline) if name is not None]
+        targets = [Path(name).resolve() for name in names]
+        twice = next((name for name, path in zip(names, targets, strict=True) if targets.count(path) > 1), None)
         if twice is not None:
             raise UsageError(f"{twice}: two options write it; give each a file of its own")
+
+    def problems(self, problems: Sequence[str], files: Sequence[str], *, github: bool) -> None:
+        """Says what is wrong with rules or a baseline, wherever a run is looked at; nothing older stays there."""
+        from roofcast.calculators.answer import Remarks
+        from roofcast.calculators.check import malformed
+        from roofcast.reports.check import check_document
+        from roofcast.reports.github import problem_annotations, problem_summary
+        from roofcast.reports.junit import render_junit
+
+        show_traceback()
+        for line in problems:
+            complain(line)
+        if self.junit is not None:
+            junit = render_junit(check_document(malformed(problems, files), {}, Remarks()))
+            target = Path(self.junit)
+            _under("--junit", lambda: write_file(target, junit))
+        if self.summary is not None:
+            _append(self.summary, problem_summary(problems))
+        if github:
+            emit(problem_annotations(problems))
 
 
 def _under(option: str, action: Callable[[], None]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +15,7 @@ from roofcast.calculators.check import Rule
 from roofcast.calculators.check_quantities import QUANTITIES
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.check_fields import (
+    FIELDS,
     OF_RULE,
     SHARED,
     VARIED,
@@ -35,6 +38,7 @@ TOP: Final = ("schema", "defaults", "lock", "rules")
 MOST_RULES: Final = 2000
 MOST_VALUES: Final = 200  # of one field of a matrix
 MOST_PROBLEMS: Final = 50
+MOST_FIELDS: Final = 200  # of one rule
 LONGEST_NAME: Final = 200
 _PROBLEM: Final = r"(?P<what>.*?): not readable as YAML(?:, line (?P<line>\d+))?: (?P<why>.*)"
 _AGAIN: Final = r"(?P<why>.*), again in line (?P<line>\d+)"
@@ -74,6 +78,7 @@ class _Reader:
     lines: dict[Place, int] = field(default_factory=dict)
     wrong: dict[str, None] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)  # defaults that cannot be read
+    count: int = 0  # rules so far, those of matrices too
 
     def line(self, *path: str | int) -> int:
         """The line of a part of the file, or of what it is in."""
@@ -86,6 +91,17 @@ class _Reader:
         """Notes a problem, once."""
         self.wrong[f"{self.name}:{line}: {said}"] = None
 
+    def enough(self) -> bool:
+        """Whether there is no use in reading on: more rules, or more problems, than anyone looks at."""
+        return self.count > MOST_RULES or len(self.wrong) > MOST_PROBLEMS
+
+    def counted(self, line: int, rules: int) -> bool:
+        """Counts rules; False, and noted, where these are too many."""
+        self.count += rules
+        if self.count > MOST_RULES:
+            self.complain(line, f"rules: {self.count:,} with those of this entry; at most {MOST_RULES:,}")
+        return self.count <= MOST_RULES
+
 
 def read_rules(files: Sequence[str], basis: str) -> list[RuleFile]:
     """The rules of files, as if they were one; names that clash are prefixed with that of their file.
@@ -97,9 +113,15 @@ def read_rules(files: Sequence[str], basis: str) -> list[RuleFile]:
     Raises:
         RuleFileError: anything is wrong with any of them.
     """
-    wrong = [f"{name}: is given twice" for name in dict.fromkeys(files) if files.count(name) > 1]
+    wrong: list[str] = []
+    places: dict[str, str] = {}
+    for name in files:
+        place = os.path.realpath(name.replace("\0", "?"))
+        if place in places:
+            wrong.append(f"{name}: is given twice")
+        places.setdefault(place, name)
     made: list[RuleFile] = []
-    for name in dict.fromkeys(files):
+    for name in places.values():
         reader = _Reader(name, basis)
         try:
             made.append(_read_file(reader))
@@ -115,8 +137,7 @@ def read_rules(files: Sequence[str], basis: str) -> list[RuleFile]:
 
 
 def _few(wrong: Sequence[str]) -> list[str]:
-    more = len(wrong) - MOST_PROBLEMS
-    return [*wrong[:MOST_PROBLEMS], *([f"and {more:,} more problems"] if more > 0 else [])]
+    return [*wrong[:MOST_PROBLEMS], *(["and more problems"] if len(wrong) > MOST_PROBLEMS else [])]
 
 
 def _located(message: str, name: str) -> str:
@@ -131,20 +152,26 @@ def _located(message: str, name: str) -> str:
 
 
 def _apart(made: Sequence[RuleFile]) -> list[RuleFile]:
-    """Files whose rules have names of their own."""
-    seen: dict[str, int] = {}
-    for one in made:
-        for rule in one.rules:
-            seen[rule.name] = seen.get(rule.name, 0) + 1
-    from dataclasses import replace
+    """Files whose rules have names of their own: a name that several have gets that of its file in front.
 
-    return [
+    Raises:
+        RuleFileError: such a name is that of another rule.
+    """
+    seen = Counter(rule.name for one in made for rule in one.rules)
+    apart = [
         replace(
             one,
             rules=tuple(replace(r, name=f"{one.name}: {r.name}") if seen[r.name] > 1 else r for r in one.rules),
         )
         for one in made
     ]
+    again = Counter(rule.name for one in apart for rule in one.rules)
+    clash = next((rule for one in apart for rule in one.rules if again[rule.name] > 1), None)
+    if clash is not None:
+        raise RuleFileError(
+            [f"{clash.file}:{clash.line}: rule {clash.name!r}: two rules come to have that name; call one otherwise"]
+        )
+    return apart
 
 
 def _read_file(reader: _Reader) -> RuleFile:
@@ -232,6 +259,11 @@ def _lock(reader: _Reader, tree: Mapping[str, Any]) -> int:
 def _rules(reader: _Reader, number: int, raw: object, defaults: Mapping[str, Any]) -> list[Rule]:
     """The rules of one entry of the list."""
     line = reader.line("rules", number)
+    if reader.enough():
+        return []
+    if isinstance(raw, dict) and len(raw) > MOST_FIELDS:
+        reader.complain(line, f"rule {number + 1} has {len(raw):,} fields; there are {len(FIELDS)}")
+        return []
     if not isinstance(raw, dict):
         reader.complain(
             line, f"rule {number + 1} must be a mapping such as {{quantity: sequences, context: 4k, at_least: 100}}"
@@ -244,8 +276,12 @@ def _rules(reader: _Reader, number: int, raw: object, defaults: Mapping[str, Any
         varied = raw["matrix"] if isinstance(raw["matrix"], dict) else ()
         _rule(reader, number, (title, title), own, defaults, lost=tuple(varied) or VARIED)
         return []
+    if not reader.counted(line, len(combinations)):
+        return []
     made = []
     for varied in combinations:
+        if reader.enough():
+            break
         name = f"{title} [{', '.join(map(str, varied.values()))}]" if varied else title
         rule = _rule(reader, number, (name, title), {**own, **varied}, defaults)
         made += [rule] if rule else []

@@ -78,8 +78,7 @@ def run(files: Sequence[RuleFile], setups: Setups, against: Against) -> Run:
     before = against.before or Baseline()
     rows = list(_answered(rules, setups, before, against))
     found = _locks(rules, setups)
-    asked = {model_name(rule.case) for rule in rules}
-    after = updated(before, rows, found, asked)
+    after, kept = updated(before, rows, found, [one.name for one in files])
     locks = locked(found, after if against.update else against.before)
     of_locks, warned = _lock_rows(files, locks, against)
     rows += of_locks
@@ -97,7 +96,7 @@ def run(files: Sequence[RuleFile], setups: Setups, against: Against) -> Run:
     )
     said = _in_fields(setups.said + _of_deployments(setups)) + remarks(warnings=warned)
     if against.update:
-        said += remarks(notes=moved(before, after))
+        said += remarks(notes=[*moved(before, after), *kept])
     return Run(result, said, after, next(code for code in WORST if code in {OK, *codes}))
 
 
@@ -227,7 +226,10 @@ def _lock_rows(files: Sequence[RuleFile], locks: Sequence[Locked], against: Agai
     file = next((one for one in files if one.lock), None)
     changed = what_moved(locks)
     if file is None:
-        return [], [f"{one.kind} {one.name}: {said} (its values are of the former)" for one, said in changed]
+        return [], [
+            f"{_lock_name(one).removeprefix(f'{LOCK}: ')}: {said} (its values are of the former)"
+            for one, said in changed
+        ]
     if against.before is None and not against.update:
         said = f"nothing is locked: there is no baseline; run {against.command}"
         return [_lock_row(file, LOCK, NOT_TOLD, said, None)], []

@@ -216,7 +216,11 @@ def in_fields(message: str) -> str:
     >>> in_fields("3 GPUs cannot share 32/8 heads; --tp must be 1 or 2, see --max-model-len")
     '3 GPUs cannot share 32/8 heads; tp must be 1 or 2, see max_model_len'
     """
-    return re.sub(r"--([a-z][a-z0-9-]+)", lambda match: match[1].replace("-", "_"), message)
+    return re.sub(
+        r"--(?!(?:efficiency|offline|baseline|update)\b)([a-z][a-z0-9-]+)",
+        lambda match: match[1].replace("-", "_"),
+        message,
+    )
 
 
 #: how a quantity writes its limit -> what reads it

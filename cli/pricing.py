@@ -293,11 +293,11 @@ def _held(ready: Ready, longest: int, batch: int) -> Room:
     from roofcast.calculators.engines.serving import serve
 
     takes, most = TAKES[ready.deployment.engine], ready.model.spec.max_context
-    given = {
-        "max_model_len": min(longest, most or longest),
-        **({"max_num_seqs": batch} if batch > SEQUENCES else {}),
-    }
-    flags = Flags(**{name: value for name, value in given.items() if name in takes})
+    length, requests = min(longest, most or longest), batch if batch > SEQUENCES else None
+    flags = Flags(
+        max_model_len=length if "max_model_len" in takes else None,
+        max_num_seqs=requests if "max_num_seqs" in takes else None,
+    )
     served, _ = serve(ready.model, ready.deployment, flags)
     return served_room(served)
 

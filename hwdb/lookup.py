@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from roofcast.hwdb.files import (
@@ -301,10 +302,16 @@ def _every_names(files: Mapping[str, Path]) -> list[_Names]:
     cards = []
     for path in files.values():
         try:
-            cards.append(_names(path, read_yaml(path)))
+            cards.append(_own_names(path) if path.parent == BUILT_IN else _names(path, read_yaml(path)))
         except AcceleratorFileError:
             continue  # a broken file for another card must not stop this one
     return cards
+
+
+@cache
+def _own_names(path: Path) -> _Names:
+    """Names of a built-in file, which does not change while this runs."""
+    return _names(path, read_yaml(path))
 
 
 def _says_of(names: _Names, word: str) -> bool:

@@ -163,7 +163,9 @@ def _day(offer: Offer, on: date | None) -> date:
 
 
 def _in_force(found: Iterable[Offer], on: date | None) -> tuple[PriceList, ...]:
-    return tuple(prices for prices in (offer.on(_day(offer, on)) for offer in found) if prices is not None)
+    """What was known to be in force: a list leaves out what was read later and does not say since when it holds."""
+    every = (offer.on(_day(offer, on)) for offer in found)
+    return tuple(prices for prices in every if prices and all(row.unknown_on is None for row in prices.rows))
 
 
 def usual_prices(extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.check import BAD
 from roofcast.calculators.check_rows import FAILED, PASSED, UNDETERMINED
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, Table, plain, table
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # what needs a person stands first
 ORDER: Final = (FAILED, UNDETERMINED, PASSED)
 # status -> the word of a table for people
+BADLY_PUT: Final = "badly put"
 WORDS: Final[Mapping[str, str]] = {FAILED: "failed", UNDETERMINED: "unknown", PASSED: "passed"}
 DOLLARS: Final = "USD/Mtoken"
 # unit of a value -> what it is divided by for people, and the unit they then read
@@ -47,7 +49,11 @@ def check_document(result: CheckResult, inputs: Mapping[str, Any], remarks: Rema
         command="check",
         inputs=inputs,
         result=result,
-        records=[{**as_data(row), "headroom": headroom(row), "change": change(row)} for row in result.rules],
+        # a name that begins a line could be a command to a CI's runner
+        records=[
+            {"status": row.status, **as_data(row), "headroom": headroom(row), "change": change(row)}
+            for row in result.rules
+        ],
         lines=tuple(map(plain, _lines(result))),
         tables=(_table(result),) if result.rules else (),
         remarks=_notes(result) + remarks,
@@ -221,7 +227,7 @@ def _table(result: CheckResult) -> Table:
     heading = HEADING if compared else HEADING[:-1]
     cells = [
         (
-            WORDS[row.status],
+            BADLY_PUT if row.code == BAD else WORDS[row.status],
             row.name,
             *shown_values(row),
             shown_share(headroom(row)),

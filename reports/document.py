@@ -106,5 +106,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without line breaks and control characters, which could forge lines or move the cursor."""
-    return "".join(character if character.isprintable() else "?" for character in text)
+    r"""Text without line breaks and control characters, which could forge lines or move the cursor.
+
+    `##[` begins a command to the runners of GitHub's and Azure's workflows, wherever it stands in a line.
+
+    >>> plain("a\\nb ##[group]c")
+    'a?b # #[group]c'
+    """
+    return "".join(character if character.isprintable() else "?" for character in text).replace("##[", "# #[")

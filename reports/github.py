@@ -11,8 +11,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators import check
 from roofcast.calculators.check_rows import FAILED, PASSED, UNDETERMINED
 from roofcast.reports.check import (
+    BADLY_PUT,
     headroom,
     moved,
     moved_locks,
@@ -58,7 +60,6 @@ _ENTITIES: Final = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*_[]{}<>|&~!\"'
     ord("#"): "#<wbr>",
     ord("$"): "<span>$</span>",
 }
-_PROBLEM: Final = re.compile(r"(.*?):(\d+): (.*)", re.DOTALL)
 _ADDRESS: Final = re.compile(r"(?<=[:/])(?=/)|(?<=www)(?=\.)", re.IGNORECASE)  # where an address is torn
 
 
@@ -80,10 +81,15 @@ def problem_annotations(problems: Sequence[str]) -> str:
     """
     lines = []
     for problem in problems:
-        found = _PROBLEM.fullmatch(problem)
+        found = re.fullmatch(check.PROBLEM, problem, re.DOTALL)
         file, line, said = found.groups() if found else ("", "", problem)
         lines.append(_error(file, line, "malformed rule", said))
     return "".join(lines)
+
+
+def problem_summary(problems: Sequence[str]) -> str:
+    """Markdown that says what is wrong with rule files or a baseline."""
+    return f"### {SIGNS[FAILED]} nothing was checked\n\n{_listed([safe(problem) for problem in problems], FAILURES_ROOM)}\n"
 
 
 def render_annotations(document: Document) -> str:
@@ -93,7 +99,8 @@ def render_annotations(document: Document) -> str:
 
 def _annotation(row: RuleRow, more: str) -> str:
     said = _cut(row.message, LONGEST_MESSAGE) + more
-    return _error(row.file, str(row.line or ""), f"{SAYS[row.status]}: {row.name}", said)
+    says = BADLY_PUT if row.code == check.BAD else SAYS[row.status]
+    return _error(row.file, str(row.line or ""), f"{says}: {row.name}", said)
 
 
 def _error(file: str, line: str, title: str, said: str) -> str:

@@ -152,12 +152,13 @@ def test_an_undetermined_repository(runner: Runner) -> None:
 
 
 def test_a_malformed_repository(runner: Runner) -> None:
-    """A rule file with slips is exit 2, a line and an annotation each; there are no counts and no file of results."""
+    """A rule file with slips is exit 2, a line, an annotation and an error of JUnit each; nothing passes."""
     ran = runner.check(file="malformed.yaml")
     slips = [line.split(",")[:2] for line in ran.out.splitlines() if line.startswith("::error ")]
 
     assert ran.code == 2
-    assert ran.outputs == {}
+    assert (ran.outputs["passed"], ran.outputs["failed"], ran.outputs["undetermined"]) == ("0", "0", "5")
+    assert "nothing was checked" in ran.summary
     assert slips == [["::error file=malformed.yaml", f"line={line}"] for line in (3, 8, 12, 13, 20)]
     assert ran.err.count("roofcast: malformed.yaml:") == len(slips)
     assert "Traceback" not in ran.err

@@ -234,13 +234,67 @@ def test_every_output(tmp_path: Path) -> None:
     assert gate(tmp_path, rule, options=("--out", str(out), *beside)).code == 1
     assert "| chats" in out.read_text().replace("|chats", "| chats")
     for name, start in (
-        ("csv", "name,"),
+        ("csv", "status,name,"),
         ("markdown", ""),
         ("junit", "<?xml"),
         ("github", "::error file="),
         ("json", "{"),
     ):
         assert gate(tmp_path, rule, options=("--format", name)).out.startswith(start)
+
+
+def test_commands_of_a_ci_do_not_come_from_names(tmp_path: Path) -> None:
+    """Where a name stands in a line that a runner reads, it is no command of its own."""
+    rule = "name: 'x ##[stop-commands]y', quantity: sequences, context: 4k, at_least: 999"
+
+    for options in ((), ("--format", "csv"), ("--github",)):
+        outcome = gate(tmp_path, rule, options=options)
+        assert outcome.code == 1
+        assert "##[" not in outcome.out + outcome.err
+        assert "# #[stop-commands]y" in outcome.out
+    direct = gate(
+        tmp_path,
+        "name: '::error::direct', quantity: sequences, context: 4k, at_least: 999",
+        options=("--format", "csv"),
+    )
+    assert not any(line.startswith("::") for line in direct.out.splitlines())
+
+
+def test_malformed_rules_are_seen_wherever_a_run_is_looked_at(tmp_path: Path) -> None:
+    """Annotations, the summary and JUnit name them, and none of an earlier run stays."""
+    junit, summary = tmp_path / "j.xml", tmp_path / "summary.md"
+    junit.write_text("<old/>")
+    beside = ("--junit", str(junit), "--summary", str(summary))
+    outcome = gate(
+        tmp_path, "name: x, quantity: sequences, context: 4k, at_most: 1", options=("--format", "github", *beside)
+    )
+
+    assert outcome.code == 2
+    assert outcome.out.startswith("::error file=")
+    assert "of sequences more is better" in junit.read_text()
+    assert '<testsuite name="' in junit.read_text()
+    assert "nothing was checked" in summary.read_text()
+    missing = gate(tmp_path, "quantity: weights_fit", options=("--baseline", "nothere.json", "--github", *beside))
+    assert missing.code == 2
+    assert "nothere.json: no such file; --update writes it" in missing.out.splitlines()[-1]
+    assert "nothere.json" in summary.read_text()
+
+
+def test_whole_numbers_are_held_exactly(tmp_path: Path) -> None:
+    """A byte more than the limit is more, however small a share it is."""
+    whole = "quantity: weight_bytes, at_most: 16060522496 B"
+
+    assert gate(tmp_path, whole).code == 0
+    assert gate(tmp_path, whole.replace("496 B", "495 B")).code == 1
+
+
+def test_what_there_is_none_of_has_no_price(tmp_path: Path) -> None:
+    """A prompt of one token has none that a cache could hold."""
+    rule = (
+        "quantity: cost_per_million_tokens, of: cached_input, prompt: 1, output: 10, batch: 1, gpu_price: 1, at_most: 1"
+    )
+
+    assert gate(tmp_path, rule).code == 3
 
 
 @pytest.mark.parametrize(
@@ -253,6 +307,8 @@ def test_every_output(tmp_path: Path) -> None:
         pytest.param(("--summary", "."), "--summary .: it must name a file", id="summary"),
         pytest.param(("--baseline", "nothere.json"), "--baseline nothere.json: no such file; --update writes it", id="baseline"),
         pytest.param(("--out", "x.md", "--summary", "x.md"), "x.md: two options write it", id="twice"),
+        pytest.param(("--junit", "x.xml", "--summary", "./x.xml"), "x.xml: two options write it", id="twice-spelled"),
+        pytest.param(("--baseline", "b.json", "--update", "--out", "./b.json"), "b.json: two options write it", id="baseline-spelled"),
         pytest.param(("--efficiency", "nothere"), "--efficiency nothere: no such file", id="efficiency"),
     ],
 )  # fmt: skip

@@ -181,7 +181,7 @@ def test_the_file(here: Path) -> None:
     assert text == json.dumps(stored(), indent=2) + "\n"
     assert stored()["schema"] == SCHEMA
     assert list(stored()["rules"]) == ["chats", "fits", "ttft"]
-    assert stored()["rules"]["chats"] == {"quantity": "sequences", "unit": "", "value": 113}
+    assert stored()["rules"]["chats"] == {"quantity": "sequences", "unit": "", "value": 113, "file": "gate.yaml"}
     assert stored()["rules"]["fits"]["value"] is True
     assert stored()["rules"]["ttft"]["basis"] == "expected"
     lock = stored()["lock"]
@@ -349,11 +349,45 @@ def test_a_baseline_is_read_as_it_was_written() -> None:
 
 
 def test_an_update_mirrors_the_rules() -> None:
-    """Models that rules do not ask for are left out of the locks; those that could not be read keep theirs."""
-    assert updated(BASE, [], {}, {"m"}).locks == BASE.locks
-    assert updated(BASE, [], {}, {"n"}).locks == {}
-    assert updated(BASE, [], {("model", "m"): "config y"}, {"m"}).locks == {("model", "m"): "config y"}
-    assert updated(BASE, [], {}, {"m"}).rules == {}
+    """What is not of the rules any more is left out, values and locks."""
+    assert updated(BASE, [], {}, ("rules.yaml",)) == (Baseline(), [])
+    assert updated(BASE, [], {("model", "m"): "config y"}, ("rules.yaml",))[0].locks == {("model", "m"): "config y"}
+
+
+def test_an_update_keeps_what_is_of_other_files() -> None:
+    """And the locks that it was made with, so that the gate goes on to say that they moved."""
+    before = replace(
+        BASE,
+        rules={"a": Kept("ttft", "s", "bound", 0.5, "other.yaml"), "b": Kept("ttft", "s", "bound", 1.0, "rules.yaml")},
+    )
+    found = {("model", "m"): "config y", ("roofcast", "roofcast"): "2"}
+    after, said = updated(before, [], found, ("rules.yaml",))
+
+    assert after.rules == {"a": before.rules["a"]}
+    assert after.locks == {("model", "m"): "config x", ("roofcast", "roofcast"): "2"}
+    assert said == [
+        "baseline: 1 values of other.yaml are kept",
+        "baseline: model m stays locked as it was: values that are kept were made with it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value"),
+    [
+        ("ttft", "true"),
+        ("sequences", "false"),
+        ("fits", "1"),
+        ("ttft", "1" + "0" * 400),
+        ("ttft", "NaN"),
+        ("ttft", "-1"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(quantity: str, value: str) -> None:
+    """A yes is no number of seconds; a number no yes; and none is beyond what there is."""
+    text = f'{{"schema": "roofcast.baseline/1", "rules": {{"r": {{"quantity": "{quantity}", "unit": "s", "value": {value}}}}}}}'
+
+    with pytest.raises((BaselineError, MalformedModelError)):
+        read_baseline(text.encode(), "b.json")
 
 
 def test_what_moved_is_said() -> None:

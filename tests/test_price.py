@@ -175,7 +175,7 @@ def test_what_is_written_and_kept_pays_from_some_hits_on() -> None:
         "--api", "claude-opus-5,gemini-2.5-pro",
     )["api_costs"]  # fmt: skip
     notes = [note for cost in costs for note in cost["notes"]]
-    [storage] = [term for term in costs[1]["terms"] if term["term"] == "storage"]
+    [storage] = [term for cost in costs for term in cost["terms"] if term["term"] == "storage"]
 
     assert "a prefix that is written for 1h pays from 2 hits on" in notes
     assert "a prefix that is kept pays from 4 requests an hour on" in notes

@@ -33,12 +33,12 @@ SCALARS: Final = st.one_of(
     st.integers(-5, 5000).map(str),
     NAMES,
 )
-KEPT: Final = st.builds(
-    Kept,
-    st.sampled_from(sorted(QUANTITIES)),
-    st.sampled_from(["", "s", "B"]),
-    st.sampled_from([None, "bound", "low"]),
-    st.one_of(st.booleans(), VALUES),
+ASKED: Final = sorted(name for name, one in QUANTITIES.items() if not one.limit)
+BESIDE: Final = (st.sampled_from(["", "s", "B"]), st.sampled_from([None, "bound", "low"]))
+FILES: Final = st.one_of(st.none(), NAMES)
+KEPT: Final = st.one_of(
+    st.builds(Kept, st.sampled_from(NUMBERED), *BESIDE, VALUES, FILES),
+    st.builds(Kept, st.sampled_from(ASKED), *BESIDE, st.booleans(), FILES),
 )
 LOCKS: Final = st.dictionaries(
     st.tuples(st.sampled_from(["model", "accelerator", "constants", "roofcast"]), NAMES), NAMES
@@ -107,10 +107,12 @@ def test_baselines_are_read_as_they_were_written(baseline: Baseline) -> None:
 
 @given(BASELINES, st.lists(st.tuples(NAMES, VALUES), max_size=5))
 def test_an_update_holds_the_rules_and_no_others(before: Baseline, found: list[tuple[str, float]]) -> None:
-    """After an update the baseline's names are those of rules that have a value."""
+    """After an update the baseline has the rules that have a value, what is of other files, and no more."""
     rows = [judge(Rule(name, "ttft", Case(), 1.0, None, "f", 1), Found(value), None, "x") for name, value in found]
 
-    assert updated(before, rows, {}, ()).rules.keys() == {name for name, _ in found}
+    others = {name for name, kept in before.rules.items() if kept.file not in {None, "f"}}
+
+    assert updated(before, rows, {}, ("f",))[0].rules.keys() == {name for name, _ in found} | others
 
 
 @given(st.integers(1, 1 << 30))
