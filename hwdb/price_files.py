@@ -41,15 +41,6 @@ def user_folder() -> Path:
     return home_folder() / "prices"
 
 
-def price_files() -> tuple[Path, ...]:
-    """Every file of prices, the project's own first; the user's come last and win.
-
-    Raises:
-        PriceFileError: the user's folder is there and cannot be listed.
-    """
-    return (*sorted(BUILT_IN.glob("*.yaml")), *_own_files())
-
-
 def _own_files() -> list[Path]:
     try:
         folder = user_folder()
@@ -131,22 +122,6 @@ def _over(offer: Offer, found: dict[tuple[str, str], Offer]) -> Offer:
         return offer if offer.caching or kin is None else replace(offer, caching=kin.caching)
     names = tuple(dict.fromkeys((*offer.aliases, *old.aliases)))
     return replace(offer, caching=offer.caching or old.caching, usual=offer.usual or old.usual, aliases=names)
-
-
-def price_lists(extra: Path | None = None, on: date | None = None) -> tuple[PriceList, ...]:
-    """What every model costs on a day, by vendor and then in the order of its file.
-
-    Args:
-        extra: one more file of the user's, which wins over all.
-        on: the day; None is that of the newest row of all.
-
-    Raises:
-        PriceFileError: a file of the user's cannot be read.
-
-    >>> [price.rows[0].input for price in price_lists() if price.model == "gpt-4.1"]
-    [2.0]
-    """
-    return _in_force(all_offers(extra), on)
 
 
 @cache

@@ -102,21 +102,6 @@ class Peak:
         at = there.time()
         return any(start <= at < end if start < end else at >= start or at < end for start, end in self.spans)
 
-    @property
-    def share_of_week(self) -> float:
-        """Share of all hours of a week: days x hours a day / (7 x 24). [-]
-
-        >>> Peak(((time(1), time(4)), (time(6), time(10))), working_days=True).share_of_week  # 5 x 7 / 168
-        0.20833
-        """
-        # a span that ends at or before its start goes over midnight
-        minutes = sum((_minute(end) - _minute(start)) % _DAY for start, end in self.spans)
-        return (_WORKING_DAYS if self.working_days else _DAYS) * minutes / (_DAYS * _DAY)
-
-
-def _minute(at: time) -> int:
-    return at.hour * 60 + at.minute
-
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:

@@ -10,8 +10,6 @@ from roofcast.hwdb.price_files import (
     BUILT_IN,
     PriceFileError,
     find_prices,
-    price_files,
-    price_lists,
     read_price_file,
     usual_prices,
 )
@@ -71,18 +69,17 @@ def refused(path: Path) -> str:
 
 def test_a_users_file_adds_a_vendor(home: Path) -> None:
     """A file in the user's folder is found by vendor, id and alias, and listed with the rest."""
-    path = written(home)
+    written(home)
 
-    assert price_files()[-1] == path
     assert [prices.model for prices in find_prices(["acme"])] == ["acme-1"]
     assert only("One").rows[0].output == 4
-    assert only("acme/acme-1") in price_lists()
+    assert only("acme/acme-1") in find_prices(["all"])
 
 
 def test_a_users_file_overrides_a_model(home: Path) -> None:
     """A model of the user's replaces the built-in one whole, and keeps its rule of caches, aliases and rank."""
     text = OWN.replace("acme\n", "anthropic\n").replace("acme-1", "claude-opus-5-5").replace("{source: contract, input: 1", "{source: contract, input: 3, cached_input: 0.15")  # fmt: skip
-    count = len(price_lists())
+    count = len(find_prices(["all"]))
     written(home, text)
     found = only("opus-5.5")
 
@@ -91,7 +88,7 @@ def test_a_users_file_overrides_a_model(home: Path) -> None:
     assert found.caching.minimum == 512
     assert only("one") == found
     assert found in usual_prices()
-    assert len(price_lists()) == count
+    assert len(find_prices(["all"])) == count
 
 
 def test_a_new_model_of_a_known_vendor_has_its_rule(home: Path) -> None:
@@ -144,7 +141,7 @@ def test_the_same_model_in_two_files_is_refused(home: Path) -> None:
     written(home, name="b.yaml")
 
     with pytest.raises(PriceFileError, match=r"acme/acme-1 is in acme\.yaml too; keep one"):
-        price_lists()
+        find_prices(["all"])
 
 
 def test_hidden_and_other_files_are_passed_over(home: Path) -> None:
@@ -152,7 +149,7 @@ def test_hidden_and_other_files_are_passed_over(home: Path) -> None:
     written(home, "{", ".hidden.yaml")
     written(home, "{", "notes.txt")
 
-    assert price_files() == tuple(FILES)
+    assert {prices.vendor for prices in find_prices(["all"])} == {path.stem for path in FILES}
 
 
 def test_a_folder_that_is_a_file(home: Path) -> None:
@@ -161,14 +158,14 @@ def test_a_folder_that_is_a_file(home: Path) -> None:
     home.write_text("")
 
     with pytest.raises(PriceFileError, match="it must be a folder"):
-        price_lists()
+        find_prices(["all"])
 
 
 def test_no_folder_is_no_error(home: Path) -> None:
     """Without a folder there are the built-in files."""
     home.rmdir()
 
-    assert price_files() == tuple(FILES)
+    assert {prices.vendor for prices in find_prices(["all"])} == {path.stem for path in FILES}
 
 
 @pytest.mark.parametrize(
