@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from math import isfinite
+from os.path import normpath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,43 +141,68 @@ def render_baseline(baseline: Baseline) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where rule files stand, as a baseline file names them: from its own folder, wherever a run is.
+
+    Args:
+        of: file, as it was given -> as the baseline names it.
+    """
+
+    of: Mapping[str, str]
+
+    def bare(self, name: str, file: str) -> str:
+        """A rule's name without that of its file, which stands before names that several files have."""
+        return name.removeprefix(f"{normpath(file)}: ")
+
+    def stored(self, name: str, file: str) -> str:
+        """A rule's name as the baseline has it."""
+        bare = self.bare(name, file)
+        return name if bare == name else f"{self.of[file]}: {bare}"
+
+    def kept(self, before: Baseline, name: str, file: str) -> Kept | None:
+        """What a baseline has of a rule of a file; None where it has nothing, or only of one in another file."""
+        where, bare = self.of[file], self.bare(name, file)
+        found = (before.rules.get(known) for known in (bare, f"{where}: {bare}"))
+        return next((kept for kept in found if kept is not None and kept.file in {None, where}), None)
+
+    def beside(self, before: Baseline) -> list[str]:
+        """Files that a baseline is of, and that are not among these, as it names them."""
+        return sorted({kept.file for kept in before.rules.values() if kept.file is not None} - set(self.of.values()))
+
+
 def updated(
-    before: Baseline, rows: Sequence[RuleRow], found: Mapping[tuple[str, str], str], files: Collection[str]
+    before: Baseline, rows: Sequence[RuleRow], found: Mapping[tuple[str, str], str], places: Places
 ) -> tuple[Baseline, list[str]]:
     """The baseline after a run, and what is said of what was kept.
 
-    It has the rules of the files and no others of theirs; what could not be told stays as it was, and so does what is of
-    other files. Where something stays, so do the locks that it was made with.
+    It has the rules of the run and no others; what could not be told stays as it was, and so do the locks that it was made
+    with.
 
     Args:
         before: as the file was.
         rows: of the run.
         found: what its numbers were made from.
-        files: that were read.
+        places: of the rule files.
     """
     rules, kept = {}, {}
     for row in rows:
+        name, known = places.stored(row.name, row.file), places.kept(before, row.name, row.file)
         if row.actual is not None and isfinite(row.actual):
-            rules[row.name] = Kept(row.quantity, row.unit, row.basis, row.actual, row.file)
-        elif row.name in before.rules and row.code not in {1, BAD}:
-            kept[row.name] = before.rules[row.name]
-    names = {row.name for row in rows}
-    others = {name: one for name, one in before.rules.items() if one.file not in {None, *files} and name not in names}
-    if not kept and not others:
+            rules[name] = Kept(row.quantity, row.unit, row.basis, row.actual, places.of[row.file])
+        elif known is not None and row.code not in {1, BAD}:
+            kept[name] = known
+    if not kept:
         return Baseline(rules, dict(found)), []
+    held = {key: text for key, text in before.locks.items() if found.get(key) != text}
     said = [
         f"baseline: {name} is kept, {show(one.value, one.unit)}: it could not be told" for name, one in kept.items()
     ]
-    if others:
-        said.append(
-            f"baseline: {len(others):,} values of {', '.join(sorted({str(one.file) for one in others.values()}))} are kept"
-        )
-    held = {key: text for key, text in before.locks.items() if found.get(key) != text}
     said += [
         f"baseline: {key[0]} {key[1]} stays locked as it was: values that are kept were made with it"
         for key in sorted(held.keys() & found.keys())
     ]
-    return Baseline({**rules, **kept, **others}, {**found, **held}), said
+    return Baseline({**rules, **kept}, {**found, **held}), said
 
 
 def moved(before: Baseline, after: Baseline) -> list[str]:

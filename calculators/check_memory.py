@@ -32,6 +32,7 @@ class Room:
         reason: why there is no room, or the server does not start; empty where there is.
         said: what was assumed.
         longest: the longest request that the server takes; None without an engine. [token]
+        most: requests that a replica runs at once, whatever fits; None where no flag bounds them.
     """
 
     counted: Callable[[int], int]
@@ -40,6 +41,7 @@ class Room:
     reason: str
     said: Remarks
     longest: int | None = None
+    most: int | None = None
 
     def sequences(self, context: int) -> int:
         """How many of a context fit at once."""
@@ -81,7 +83,7 @@ def served_room(served: Served) -> Room:
         return deployment.shards.dp * memory.sequences(context)
 
     tokens = memory.tokens[0] if memory.tokens else None
-    return Room(sequences, tokens, _leaves_room(memory), memory.reason or "", memory.said, memory.longest)
+    return Room(sequences, tokens, _leaves_room(memory), memory.reason or "", memory.said, memory.longest, memory.most)
 
 
 def _leaves_room(memory: EngineMemory) -> bool:

@@ -155,6 +155,11 @@ class Quantity:
         """Whether it has a bound, an expected value and an interval."""
         return "basis" in self.takes
 
+    @property
+    def of_memory(self) -> bool:
+        """Whether it is about memory alone."""
+        return "reserve" in self.takes and not self.timed
+
 
 def weights_fit(case: Case, setups: Setups) -> Found:
     """Whether the weights, and what the engine takes, leave room for a cache, be it for short requests alone."""
@@ -286,7 +291,7 @@ def _without_constants(case: Case) -> UnansweredError:
 MODEL: Final = frozenset(("model", "revision", "encoder_tokens"))
 PLACED: Final = MODEL | {"gpu", "gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "flags", "weights", "kv", "max_num_batched_tokens"}  # fmt: skip
 MEMORY: Final = PLACED | {"reserve"}
-TIMED: Final = PLACED | {"network", "basis"}
+TIMED: Final = MEMORY | {"network", "basis"}
 LOADS: Final = frozenset(("percentile", "rate", "concurrency"))
 ON: Final = ("model", "gpu")
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.cost import Tariff
     from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.price_rooms import Server
     from roofcast.calculators.workload import Request, Workload
     from roofcast.hwdb.accelerator import Accelerator
 
@@ -47,14 +48,14 @@ class Own:
         batches: requests at once, rising.
         budget: tokens of a step; None is all prompts at once. [token]
         hourly: what it costs; None without a price.
-        started: the deployment as it is started for requests of so many tokens; None is the same for any.
+        server: of an engine whose own rules say what its cache holds; None where all memory beside the weights counts.
     """
 
     ready: Ready
     batches: tuple[int, ...]
     budget: int | None = None
     hourly: Hourly | None = None
-    started: Callable[[int], Ready] | None = None
+    server: Server | None = None
 
     @property
     def gpus(self) -> int:
@@ -75,9 +76,21 @@ class Own:
         """So many requests at once, of one kind of a workload."""
         return Load(request, batch, workload.context, workload.held, self.budget)
 
+    def at(self, longest: int, batch: int) -> Ready:
+        """The deployment as it serves so many requests at once, none of them longer."""
+        return self.ready if self.server is None else replace(self.ready, holding=self.server.room(longest, batch))
+
+    def times(self, workload: Workload, request: Request, batch: int) -> LoadTimes:
+        """Times of tokens of one kind of a workload at a load."""
+        return load_times(self.at(workload.longest, batch), self.load(workload, request, batch))
+
     def most(self, workload: Workload) -> int:
         """Requests of a workload that fit at once, 4,096 at most."""
-        return min(most_sequences(self.ready, workload.held), MOST_SEQUENCES)
+        return self.fitting(workload.held, workload.longest)
+
+    def fitting(self, held: int, longest: int) -> int:
+        """Sequences of so many tokens that fit at once, 4,096 at most, where the longest of them has so many."""
+        return min(most_sequences(self.at(longest, MOST_SEQUENCES), held), MOST_SEQUENCES)
 
 
 def hourly_cost(tariff: Tariff, accelerator: Accelerator, gpus: int) -> Hourly | None:
@@ -115,7 +128,7 @@ def load_rows(own: Own, workload: Workload) -> list[LoadRow]:
 
 def _load_row(own: Own, workload: Workload, request: Request, batch: int) -> LoadRow:
     load = own.load(workload, request, batch)
-    made = load_times(own.ready, load)
+    made = own.times(workload, request, batch)
     return LoadRow(
         workload=workload.name,
         weight=request.weight / workload.weight,
@@ -162,7 +175,7 @@ def workload_row(own: Own, workload: Workload, batch: int) -> WorkloadRow:
     A decode step's time is that of the weights, shared, and each sequence's own cache, so that what a kind's tokens take of a
     mixed step is what they take of a step of their kind alone.
     """
-    made = [load_times(own.ready, own.load(workload, request, batch)) for request in workload.requests]
+    made = [own.times(workload, request, batch) for request in workload.requests]
     if any(one.reason for one in made):
         nothing = (None,) * 5
         return WorkloadRow(workload.name, len(workload.requests), batch, False, own.basis, *nothing)  # noqa: FBT003
@@ -222,7 +235,8 @@ class Rates:
         """Requests that so many at once make a second: 1 / their mean time; 0 where they do not fit. [1/s]"""
         if batch not in self.known:
             own, workload = self.own, self.workload
-            times = [request_times(own.ready, own.load(workload, one, batch)) for one in workload.requests]
+            ready = own.at(workload.longest, batch)
+            times = [request_times(ready, own.load(workload, one, batch)) for one in workload.requests]
             fit = all(times)
             self.known[batch] = 1 / workload.mean(tuple(one[own.basis] for one in times)) if fit else 0.0
         return self.known[batch]
@@ -268,7 +282,7 @@ def ratio_row(own: Own, workload: Workload, ratio: float, basis: str) -> RatioRo
     largest = own.most(workload)
 
     def at(batch: int) -> float:
-        made = [load_times(own.ready, own.load(workload, request, batch)) for request in workload.requests]
+        made = [own.times(workload, request, batch) for request in workload.requests]
         times = [one.times[basis] for one in made]
         return _mean_output(workload, times) / _mean_input(workload, times)
 
@@ -302,8 +316,7 @@ def length_rows(own: Own, contexts: Sequence[int]) -> list[LengthRow]:
     """
     rows: list[LengthRow] = []
     for context in contexts:
-        ready = own.ready if own.started is None else own.started(context)
-        batch = min(max(own.batches), most_sequences(ready, context))
+        batch = min(max(own.batches), own.fitting(context, context))
         if batch:
             rows.append(_length_row(own, context, batch, rows[0] if rows else None))
     return rows
@@ -338,11 +351,13 @@ def held_row(own: Own, context: int) -> Held | None:
     None where not one sequence of that context fits.
     """
     ready = own.ready
-    sequences = most_sequences(ready, context)
+    sequences = own.fitting(context, context) if own.server else most_sequences(ready, context)
     if not sequences:
         return None
     shards = ready.deployment.shards
     each = cache_on_one(ready, 1, context) * shards.devices / shards.dp
-    tokens = sequences * context
+    held = own.at(context, 1).holding
+    pool = getattr(held, "tokens", None)  # of one replica, as the engine prints them
+    tokens = sequences * context if pool is None else pool * shards.dp
     dollars = None if own.hourly is None else own.hourly.dollars_per_hour / tokens * MILLION
     return Held(each / context, tokens, context, dollars)

@@ -77,6 +77,11 @@ class Workload:
         return sum(request.weight * value for request, value in pairs) / self.weight
 
     @property
+    def longest(self) -> int:
+        """Tokens of its longest sequence at its end. [token]"""
+        return max(self.held, *(request.longest for request in self.requests))
+
+    @property
     def held(self) -> int:
         """Tokens of a sequence that must fit: its end, in the mean over those that decode: sum w o (p + o) / sum w o. [token]
 

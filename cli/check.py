@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ def check(
         against = _against(files or [], baseline, update=update)
     except (RuleFileError, UsageError, MalformedModelError) as error:
         problems = error.problems if isinstance(error, RuleFileError) else [str(error)]
-        written.problems(problems, files or [], github=github or format == "github")
+        written.problems(problems, files or [], output, github=github)
         raise typer.Exit(BAD_INPUT) from error
     made = run(read, Setups(constants, offline), against)
     inputs: dict[str, object] = {
@@ -130,7 +131,7 @@ class Written:
         if twice is not None:
             raise UsageError(f"{twice}: two options write it; give each a file of its own")
 
-    def problems(self, problems: Sequence[str], files: Sequence[str], *, github: bool) -> None:
+    def problems(self, problems: Sequence[str], files: Sequence[str], output: Output, *, github: bool) -> None:
         """Says what is wrong with rules or a baseline, wherever a run is looked at; nothing older stays there."""
         from roofcast.calculators.answer import Remarks
         from roofcast.calculators.check import malformed
@@ -141,12 +142,16 @@ class Written:
         show_traceback()
         for line in problems:
             complain(line)
+        document = check_document(malformed(problems, files), {"files": list(files)}, Remarks())
         if self.junit is not None:
-            junit = render_junit(check_document(malformed(problems, files), {}, Remarks()))
             target = Path(self.junit)
-            _under("--junit", lambda: write_file(target, junit))
+            _under("--junit", lambda: write_file(target, render_junit(document)))
         if self.summary is not None:
             _append(self.summary, problem_summary(problems))
+        if output.format == "github" and output.out is None:
+            github = True
+        elif output.out is not None or output.format not in {None, "text"}:
+            present(document, output)
         if github:
             emit(problem_annotations(problems))
 
@@ -177,11 +182,26 @@ def _against(files: Sequence[str], name: str | None, *, update: bool) -> Against
     Raises:
         UsageError, MalformedModelError: it is not there, cannot be read, or is none.
     """
+    from roofcast.calculators.check_baseline import Places
     from roofcast.cli.check_run import Against
 
-    command = f"roofcast check {' '.join(files)} --baseline {name or 'baseline.json'} --update"
     before = None if name is None else _read_baseline(name, update=update)
-    return Against(name, before, update, f"`{command}`")
+    folder = os.path.dirname(os.path.abspath(name or "baseline.json"))  # noqa: PTH100,PTH120 - of a text, as relpath
+    places = Places({file: _from(folder, file) for file in files})
+    others = [] if before is None else [os.path.join(folder, file) for file in places.beside(before)]  # noqa: PTH118
+    more = [os.path.relpath(file) for file in others if Path(file).is_file()]
+    command = f"roofcast check {' '.join([*files, *more])} --baseline {name or 'baseline.json'} --update"
+    if update and more:
+        raise UsageError(f"--baseline {name}: it is of {', '.join(more)} too; update all at once: `{command}`")
+    return Against(name, before, update, f"`{command}`", places)
+
+
+def _from(folder: str, file: str) -> str:
+    """A file as seen from a folder, with slashes on every system; in full where there is no way from one to the other."""
+    try:
+        return Path(os.path.relpath(file, folder)).as_posix()
+    except ValueError:  # another drive of Windows
+        return Path(file).as_posix()
 
 
 def _read_baseline(name: str, *, update: bool) -> Baseline | None:

@@ -215,15 +215,14 @@ def _limits(about: Quantity, values: Mapping[str, Any], quantity: str) -> Iterat
 def _engine(about: Quantity, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """An engine whose memory is not modelled, flags that it does not have, a reserve beside an engine."""
     engine, flags = values.get("engine", "none"), _flags(values)
-    of_memory = "reserve" in about.takes
-    if of_memory and engine != "none" and engine not in TAKES:
+    if about.of_memory and engine != "none" and engine not in TAKES:
         yield "engine", f"memory rules of {engine} are not modelled; modelled: none, {', '.join(TAKES)}"
         return
     if "reserve" in values and engine != "none":
         yield "reserve", f"is of engine none; {engine} has a budget of its own, by its flags"
     if engine != "none" and engine not in TAKES and flags.given:
         yield "flags", f"those of {engine} are not known; engines with flags: {', '.join(TAKES)}"
-    else:
+    elif engine == "none" or engine in TAKES:
         try:
             check_flags(engine, flags)
         except UsageError as error:

@@ -161,7 +161,9 @@ def _apart(made: Sequence[RuleFile]) -> list[RuleFile]:
     apart = [
         replace(
             one,
-            rules=tuple(replace(r, name=f"{one.name}: {r.name}") if seen[r.name] > 1 else r for r in one.rules),
+            rules=tuple(
+                replace(r, name=f"{os.path.normpath(one.name)}: {r.name}") if seen[r.name] > 1 else r for r in one.rules
+            ),
         )
         for one in made
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.check import BAD, NOT_MET, NOT_TOLD, OK, STATUS, WORST, judge, untold
-from roofcast.calculators.check_baseline import Baseline, locked, moved, updated, what_moved
+from roofcast.calculators.check_baseline import Baseline, Places, locked, moved, updated, what_moved
 from roofcast.calculators.check_rows import CheckResult, RuleRow
 from roofcast.cli.check_values import in_fields
 from roofcast.cli.checking import Setups, model_key
@@ -60,12 +60,14 @@ class Against:
         before: what it holds; None where there is none yet.
         update: whether this run writes it.
         command: that writes it, as people type it.
+        places: of the rule files, as the baseline names them.
     """
 
     name: str | None
     before: Baseline | None
     update: bool
     command: str
+    places: Places
 
 
 def run(files: Sequence[RuleFile], setups: Setups, against: Against) -> Run:
@@ -78,7 +80,7 @@ def run(files: Sequence[RuleFile], setups: Setups, against: Against) -> Run:
     before = against.before or Baseline()
     rows = list(_answered(rules, setups, before, against))
     found = _locks(rules, setups)
-    after, kept = updated(before, rows, found, [one.name for one in files])
+    after, kept = updated(before, rows, found, against.places)
     locks = locked(found, after if against.update else against.before)
     of_locks, warned = _lock_rows(files, locks, against)
     rows += of_locks
@@ -115,7 +117,7 @@ def _answered(rules: Sequence[Rule], setups: Setups, before: Baseline, against: 
 
 def _row(rule: Rule, setups: Setups, before: Baseline, against: Against) -> RuleRow:
     """The row of a rule; what its user can act on becomes its message."""
-    kept = before.rules.get(rule.name)
+    kept = against.places.kept(before, rule.name, rule.file)
     try:
         found = rule.about.compute(rule.case, setups)
     except Exception as error:
@@ -126,7 +128,7 @@ def _row(rule: Rule, setups: Setups, before: Baseline, against: Against) -> Rule
         made = untold(rule, kept, BAD if code == BAD else NOT_TOLD, in_fields(str(error)))
     else:
         made = judge(rule, found, kept, against.command, accepted=against.update)
-        setups.note(rule.case, in_memory="reserve" in rule.about.takes, contexts=_contexts(rule))
+        setups.note(rule.case, in_memory=rule.about.of_memory, contexts=_contexts(rule))
     return made if made.gpu is None else replace(made, gpu=setups.match(rule.case).accelerator.id)
 
 

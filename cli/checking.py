@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
+from roofcast.calculators.engines.flags import TAKES
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import exit_code
 from roofcast.cli.session import Lookup, formats, load
@@ -129,8 +130,10 @@ class Setups:
             return self._expecting(ready)
 
         found: Ready = self._once(key, make)
-        # without an engine stages and replicas have no rules of memory: then all that is beside the weights counts
-        return replace(found, holding=self.room(case)) if case.engine != "none" or _plainly_cut(case) else found
+        # stages and replicas without an engine, and engines that are not modelled, have no rules of memory here: then all
+        # that is beside the weights counts
+        ruled = case.engine in TAKES or (case.engine == "none" and _plainly_cut(case))
+        return replace(found, holding=self.room(case)) if ruled else found
 
     def _expecting(self, ready: Ready) -> Ready:
         from roofcast.calculators.expected.expectation import expectation_for

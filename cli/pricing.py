@@ -13,27 +13,22 @@ from roofcast.cli.price_asked import HOUR, factor, rate, total
 from roofcast.hwdb.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import date, datetime
 
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.api_cost import Terms
-    from roofcast.calculators.check_memory import Room
     from roofcast.calculators.cost import Tariff
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.price import Own
     from roofcast.calculators.price_answer import Question
     from roofcast.calculators.price_apis import Totals
+    from roofcast.calculators.price_rooms import Server
     from roofcast.calculators.price_rows import Hourly, PriceResult
-    from roofcast.calculators.workload import Workload
     from roofcast.cli.deploy import Asking, Machine
     from roofcast.cli.price_asked import Money, Served
     from roofcast.hwdb.prices import PriceList
 
 LIFETIME: Final = r"[1-9][0-9]{0,5}[mhd]"  # of what is written to a cache
-#: engines whose cache is what is left of a budget; that of others is as large as is asked
-POOLED: Final = frozenset(("vllm", "sglang", "tensorrt-llm", "tgi", "lmdeploy"))
-SEQUENCES: Final = 256  # that an engine runs at once by default, or more
 KINDS: Final = ("peak", "off-peak")  # of hours
 MOST_RATIO: Final = 1e6
 
@@ -230,8 +225,11 @@ def priced(
     costed = asked.model is not None or bool(served.mix or served.prompt or served.output or served.shared_prefix)
     workloads, moment = served.workloads(), apis.moment()
     terms, lists = apis.terms(per_second), apis.lists()
+    none = None if lists or apis.names == "none" else f"no prices of APIs are known to have been in force on {apis.day}"
+    if none and asked.model is None:
+        raise UsageError(f"--date {apis.day}: {none}; --api with a model's name has what was read later")
     made = _deployed(asked)
-    own = None if made is None else _own(made, asked, tariff, workloads)
+    own = None if made is None else _own(made, asked, tariff)
     if own is not None:
         few_rows(sum(len(one.requests) for one in workloads) * len(own.batches), "--batch, --context and --mix")
     question = Question(
@@ -247,6 +245,7 @@ def priced(
         rate=per_second,
     )
     result, said = price_result(question)
+    said += remarks(warnings=[none])
     return result, _inputs(question, made, apis), said + (made.remarks if made else remarks())
 
 
@@ -262,44 +261,30 @@ def _deployed(asked: AskedOwn) -> Asking | None:
     return expecting(deploy(asked.model, lookup, asked.machine, asked.weights, asked.kv), constants)
 
 
-def _own(made: Asking, asked: AskedOwn, tariff: Tariff, workloads: Sequence[Workload]) -> Own:
+def _own(made: Asking, asked: AskedOwn, tariff: Tariff) -> Own:
     """The deployment, in the memory that its engine's rules leave where they are modelled."""
-    from dataclasses import replace
-
     from roofcast.calculators.price import Own, hourly_cost
     from roofcast.cli.deploy import Points
 
     ready, points = made.ready, Points(batch=asked.batch, budget=asked.budget)
     batches = tuple(sorted(points.batches()))
     hourly = hourly_cost(tariff, ready.deployment.accelerator, ready.deployment.shards.devices)
-    if ready.deployment.engine not in POOLED:
-        return Own(ready, batches, points.tokens, hourly)
-
-    def started(context: int) -> Ready:
-        return replace(ready, holding=_held(ready, context, max(batches)))
-
-    longest = max(max(one.held, *(request.longest for request in one.requests)) for one in workloads)
-    return Own(started(longest), batches, points.tokens, hourly, started)
+    return Own(ready, batches, points.tokens, hourly, _server(ready))
 
 
-def _held(ready: Ready, longest: int, batch: int) -> Room:
-    """What the engine's cache holds, of a server that is started for requests of that length, and as many of them.
+def _server(ready: Ready) -> Server | None:
+    """The engine's server; None of an engine whose cache is no share of a budget.
 
     Raises:
         UsageError: what the engine does not run.
     """
-    from roofcast.calculators.check_memory import served_room
-    from roofcast.calculators.engines.flags import TAKES, Flags
+    from roofcast.calculators.engines.flags import Flags
     from roofcast.calculators.engines.serving import serve
+    from roofcast.calculators.price_rooms import POOLED, Server
 
-    takes, most = TAKES[ready.deployment.engine], ready.model.spec.max_context
-    length, requests = min(longest, most or longest), batch if batch > SEQUENCES else None
-    flags = Flags(
-        max_model_len=length if "max_model_len" in takes else None,
-        max_num_seqs=requests if "max_num_seqs" in takes else None,
-    )
-    served, _ = serve(ready.model, ready.deployment, flags)
-    return served_room(served)
+    if ready.deployment.engine not in POOLED:
+        return None
+    return Server(serve(ready.model, ready.deployment, Flags())[0])
 
 
 def _machines(totals: Totals | None, tariff: Tariff) -> Hourly | None:

@@ -178,7 +178,12 @@ def find_prices(names: Iterable[str], extra: Path | None = None, on: date | None
 def _named(name: str, known: tuple[Offer, ...], on: date | None) -> tuple[PriceList, ...]:
     asked = _key(name)
     if asked == ALL:
-        return _in_force(known, on)
+        found = _in_force(known, on)
+        if not found:
+            raise UnknownPriceError(
+                f"no prices are known to have been in force on {on}; name a model for what was read later"
+            )
+        return found
     of_vendor = [offer for offer in known if asked == _key(offer.vendor)]
     if of_vendor:
         sold = _in_force(of_vendor, on)
@@ -186,16 +191,16 @@ def _named(name: str, known: tuple[Offer, ...], on: date | None) -> tuple[PriceL
             first = of_vendor[0]
             raise UnknownPriceError(f"{name} has no price in force; {first.model}: {first.turn(_day(first, on))}")
         return sold
-    found = [offer for offer in known if asked in _keys(offer)]
-    if not found:
+    named = [offer for offer in known if asked in _keys(offer)]
+    if not named:
         raise UnknownPriceError(f"no prices of {name[:80]!r}; {_nearest(asked, known)}")
-    if len(found) > 1:
-        both = " or ".join(f"{offer.vendor}/{offer.model}" for offer in found)
+    if len(named) > 1:
+        both = " or ".join(f"{offer.vendor}/{offer.model}" for offer in named)
         raise UnknownPriceError(f"{name!r} is sold by several; write {both}")
-    day = _day(found[0], on)
-    prices = found[0].on(day) or (found[0].last() if on is None else None)
+    day = _day(named[0], on)
+    prices = named[0].on(day) or (named[0].last() if on is None else None)
     if prices is None:
-        raise UnknownPriceError(f"{found[0].model} has no price on {day}; {found[0].turn(day)}")
+        raise UnknownPriceError(f"{named[0].model} has no price on {day}; {named[0].turn(day)}")
     return (prices,)
 
 

@@ -139,8 +139,10 @@ class Offer:
             return f"its last ended on {self.ended}"
         reading = self._readings(day)[0]
         end = max(row.to_date or date.max for row in reading)
-        start = min(row.from_date or date.min for row in reading)
-        return f"its last ended on {end}" if end <= day else f"its first is of {start}"
+        if end <= day:
+            return f"its last ended on {end}"
+        starts = [row.from_date for row in reading if row.from_date is not None]
+        return f"its first is of {min(starts)}" if starts else f"its first was read later, {reading[0].source.as_of}"
 
     @property
     def newest(self) -> date:

@@ -110,7 +110,7 @@ def plain(text: str) -> str:
 
     `##[` begins a command to the runners of GitHub's and Azure's workflows, wherever it stands in a line.
 
-    >>> plain("a\\nb ##[group]c")
+    >>> plain("a\nb ##[group]c")
     'a?b # #[group]c'
     """
     return "".join(character if character.isprintable() else "?" for character in text).replace("##[", "# #[")

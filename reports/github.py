@@ -66,25 +66,27 @@ _ADDRESS: Final = re.compile(r"(?<=[:/])(?=/)|(?<=www)(?=\.)", re.IGNORECASE)  #
 def annotation_lines(result: CheckResult) -> str:
     """Workflow commands, one a rule that does not pass; the last that GitHub shows says how many more there are."""
     rows = [row for row in ordered(result.rules) if row.status != PASSED]
-    more = len(rows) - SHOWN
-    return "".join(
-        _annotation(row, f" (and {more:,} more: see the log)" if more > 0 and number == SHOWN else "")
-        for number, row in enumerate(rows, 1)
-    )
+    return "".join(_annotation(row, _more(len(rows), number)) for number, row in enumerate(rows, 1))
 
 
 def problem_annotations(problems: Sequence[str]) -> str:
-    r"""Workflow commands for what is wrong with rule files, each `FILE:LINE: what`, or another line.
+    r"""Workflow commands for what is wrong with rule files or a baseline, each `FILE:LINE: what`, or another line.
 
     >>> problem_annotations(["a.yaml:3: rule 'x': no limit"])
     "::error file=a.yaml,line=3,title=malformed rule::rule 'x': no limit\n"
     """
     lines = []
-    for problem in problems:
+    for number, problem in enumerate(problems, 1):
         found = re.fullmatch(check.PROBLEM, problem, re.DOTALL)
         file, line, said = found.groups() if found else ("", "", problem)
-        lines.append(_error(file, line, "malformed rule", said))
+        more = _more(len(problems), number)
+        lines.append(_error(file, line, "malformed rule" if found else "nothing was checked", said + more))
     return "".join(lines)
+
+
+def _more(whole: int, number: int) -> str:
+    """What the last that GitHub shows says of those after it."""
+    return f" (and {whole - SHOWN:,} more: see the log)" if whole > SHOWN and number == SHOWN else ""
 
 
 def problem_summary(problems: Sequence[str]) -> str:

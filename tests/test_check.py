@@ -78,6 +78,19 @@ def test_what_the_engine_has_no_room_for_has_no_speed(tmp_path: Path) -> None:
     assert all("vllm has room for 113 x 4,096 tokens at once, and 114 are asked" in row["message"] for row in found[1:])
 
 
+def test_a_reserve_counts_for_times_too(tmp_path: Path) -> None:
+    """What is kept free is room for no sequence, of whatever a rule asks; engines without rules of memory take all."""
+    for reserve, code in (("10%", 0), ("30%", 1)):
+        found = rows(
+            tmp_path,
+            f"quantity: fits, batch: 100, context: 4k, reserve: {reserve}",
+            f"quantity: tpot, batch: 100, context: 4k, at_most: 9 s, reserve: {reserve}",
+            f"quantity: ttft, batch: 100, prompt: 4k, at_most: 99 s, reserve: {reserve}",
+        )
+        assert [row["code"] for row in found] == [code] * 3
+    assert rows(tmp_path, "quantity: tpot, batch: 16, context: 4k, at_most: 9 s, engine: transformers")[0]["code"] == 0
+
+
 def test_what_cannot_be_told(tmp_path: Path) -> None:
     """Unknown models, percentiles, and caches without tokens are undetermined, exit code 3; the other rules are held."""
     found = gate(
@@ -274,6 +287,15 @@ def test_malformed_rules_are_seen_wherever_a_run_is_looked_at(tmp_path: Path) ->
     assert "of sequences more is better" in junit.read_text()
     assert '<testsuite name="' in junit.read_text()
     assert "nothing was checked" in summary.read_text()
+    out = gate(tmp_path, "name: x, quantity: sequences, context: 4k, at_most: 1", options=("--format", "junit"))
+    assert out.code == 2
+    assert out.out.startswith("<?xml")
+    many = gate(
+        tmp_path,
+        *(f"name: x{n}, quantity: sequences, context: 4k, at_most: 1" for n in range(30)),
+        options=("--github",),
+    )
+    assert many.out.splitlines()[9].endswith(" (and 20 more: see the log)")
     missing = gate(tmp_path, "quantity: weights_fit", options=("--baseline", "nothere.json", "--github", *beside))
     assert missing.code == 2
     assert "nothere.json: no such file; --update writes it" in missing.out.splitlines()[-1]

@@ -192,7 +192,7 @@ def test_what_is_wrong_with_a_file_is_annotated_at_its_line() -> None:
 
     assert text.splitlines() == [
         "::error file=a.yaml,line=3,title=malformed rule::rule 'x': at 4:30: no, 5%25",
-        "::error title=malformed rule::a.yaml: is given twice",
+        "::error title=nothing was checked::a.yaml: is given twice",
     ]
 
 

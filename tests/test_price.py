@@ -218,16 +218,41 @@ def test_what_fits_at_no_load_is_an_answer() -> None:
 
 
 def test_an_engines_own_budget_decides_what_fits() -> None:
-    """vLLM leaves the cache of 70 billion parameters on 4 H100 room for 379 requests of 1,280 tokens, as `fit` says."""
-    asked = ("price", "llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "4", "--batch", "379,380", "--api", "none")
-    engine = ("--engine", "vllm", "--max-model-len", "1280", "--max-num-seqs", "380", "--context", "1280")
-    room = result("fit", "llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "4", *engine)["contexts"][0]["max_sequences"]
-    rows = result(*asked, "--engine", "vllm")["loads"]
+    """As many requests of 1,280 tokens as `fit` says of vLLM fit, one more does not; without an engine more do."""
+    machine = ("llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "4")
+    engine = ("--engine", "vllm", "--max-model-len", "1280", "--context", "1280")
+    room = result("fit", *machine, *engine)["contexts"][0]["max_sequences"]
+    asked = ("price", *machine, "--batch", f"{room},{room + 1}", "--api", "none")
+    served = result(*asked, "--engine", "vllm")
 
-    assert room == 379
-    assert [row["fits"] for row in rows] == [True, False]
+    assert 350 < room < 400
+    assert [row["fits"] for row in served["loads"]] == [True, False]
     assert [row["fits"] for row in result(*asked)["loads"]] == [True, True]
-    assert [row["context"] for row in result(*asked, "--engine", "vllm")["lengths"]] == [1024, 4096, 32768, 131072]
+    assert [row["context"] for row in served["lengths"]] == [1024, 4096, 32768, 131072]
+
+
+def test_one_load_does_not_decide_what_another_fits() -> None:
+    """Each load has a server of its own: longer requests, or more of them, change nothing for the others."""
+    asked = ("price", "qwen2.5-7b", "--gpu", "rtx-4090", "--engine", "vllm", "--api", "none")
+    both = result(*asked, "--context", "1k,126k", "--batch", "16")["loads"]
+    many = result(*asked, "--context", "1k", "--batch", "16,5000")["loads"]
+
+    assert [row["fits"] for row in both] == [True, False]
+    assert [row["fits"] for row in many] == [True, False]
+    assert both[0]["costs"] == many[0]["costs"]
+
+
+def test_a_day_before_all_prices_has_none() -> None:
+    """Lists leave out what was read later: nothing is left of 2024, which is said and not shown as an empty page."""
+    for api in ((), ("--api", "all"), ("--api", "google")):
+        outcome = roofcast("price", "--date", "2024-01-01", *api)
+        assert outcome.code == 2
+        assert "2024-01-01" in outcome.complaint or "read later" in outcome.complaint
+        assert "0001" not in outcome.complaint
+    assert (
+        "no prices of APIs are known to have been in force on 2024-01-01"
+        in roofcast(*LLAMA, "--date", "2024-01-01").out
+    )
 
 
 def test_prices_of_a_day_before_they_were_read_are_assumed() -> None:

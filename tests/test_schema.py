@@ -56,7 +56,7 @@ COMMANDS = [
     pytest.param(
         ("price", "--input-tokens", "1e9", "--output-tokens", "1e8", "--gpus", "8", "--gpu-price", "2"), id="price-day"
     ),
-    pytest.param(("price", "--mix", "9k:100,100:1k", "--shared-prefix", "64", "--efficiency", "bound"), id="price-mix"),
+    pytest.param(("price", "--mix", "9k:100,100:1k", "--shared-prefix", "64"), id="price-mix"),
     pytest.param(("speculate",), id="speculate"),
     pytest.param(("speculate", "--check", "--draws", "2000"), id="speculate-rule"),
     pytest.param(("speculate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="speculate-model"),
