@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import re
 from collections import Counter
@@ -27,16 +25,15 @@ from roofcast.cli.check_fields import (
     taken,
     validated,
 )
+from roofcast.cli.check_matrix import MOST_RULES, combinations
 from roofcast.cli.check_values import truth
 from roofcast.hwdb.files import AcceleratorFileError, read_text, read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 SCHEMA: Final = "roofcast.check/1"
 TOP: Final = ("schema", "defaults", "lock", "rules")
-MOST_RULES: Final = 2000
-MOST_VALUES: Final = 200  # of one field of a matrix
 MOST_PROBLEMS: Final = 50
 MOST_FIELDS: Final = 200  # of one rule
 LONGEST_NAME: Final = 200
@@ -70,7 +67,7 @@ class RuleFile:
 
 
 @dataclass(slots=True)
-class _Reader:
+class Reader:
     """One file while it is read: where everything stands, and what is wrong so far."""
 
     name: str
@@ -122,7 +119,7 @@ def read_rules(files: Sequence[str], basis: str) -> list[RuleFile]:
         places.setdefault(place, name)
     made: list[RuleFile] = []
     for name in places.values():
-        reader = _Reader(name, basis)
+        reader = Reader(name, basis)
         try:
             made.append(_read_file(reader))
         except AcceleratorFileError as error:
@@ -176,7 +173,7 @@ def _apart(made: Sequence[RuleFile]) -> list[RuleFile]:
     return apart
 
 
-def _read_file(reader: _Reader) -> RuleFile:
+def _read_file(reader: Reader) -> RuleFile:
     """One file; its problems are noted in the reader.
 
     Raises:
@@ -203,7 +200,7 @@ def _read_file(reader: _Reader) -> RuleFile:
     return RuleFile(reader.name, tuple(rules), lock)
 
 
-def _tree(reader: _Reader) -> dict[str, Any]:
+def _tree(reader: Reader) -> dict[str, Any]:
     """The file as mappings, lists and scalars as they are written; empty ones are None."""
     import yaml
 
@@ -217,7 +214,7 @@ def _tree(reader: _Reader) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _plain(reader: _Reader, node: Any, path: Place) -> Any:  # noqa: ANN401 - PyYAML's nodes, and what they hold
+def _plain(reader: Reader, node: Any, path: Place) -> Any:  # noqa: ANN401 - PyYAML's nodes, and what they hold
     reader.lines[path] = node.start_mark.line + 1
     if isinstance(node.value, str):
         return None if node.tag.endswith(":null") else node.value
@@ -231,7 +228,7 @@ def _plain(reader: _Reader, node: Any, path: Place) -> Any:  # noqa: ANN401 - Py
     return made
 
 
-def _defaults(reader: _Reader, found: object) -> dict[str, Any]:
+def _defaults(reader: Reader, found: object) -> dict[str, Any]:
     """Fields that rules share; they are read with each rule that takes them, and here once to see that they can be."""
     if not isinstance(found, dict):
         reader.complain(reader.line("defaults"), "defaults must map fields to values, such as {model: llama-3.1-8b}")
@@ -250,7 +247,7 @@ def _defaults(reader: _Reader, found: object) -> dict[str, Any]:
     return good
 
 
-def _lock(reader: _Reader, tree: Mapping[str, Any]) -> int:
+def _lock(reader: Reader, tree: Mapping[str, Any]) -> int:
     try:
         return reader.line("lock") if "lock" in tree and truth(tree["lock"]) else 0
     except ValueError as error:
@@ -258,7 +255,7 @@ def _lock(reader: _Reader, tree: Mapping[str, Any]) -> int:
         return 0
 
 
-def _rules(reader: _Reader, number: int, raw: object, defaults: Mapping[str, Any]) -> list[Rule]:
+def _rules(reader: Reader, number: int, raw: object, defaults: Mapping[str, Any]) -> list[Rule]:
     """The rules of one entry of the list."""
     line = reader.line("rules", number)
     if reader.enough():
@@ -273,15 +270,15 @@ def _rules(reader: _Reader, number: int, raw: object, defaults: Mapping[str, Any
         return []
     own = {name: value for name, value in raw.items() if name not in {"matrix", "exclude"}}
     title = _title(own)
-    combinations = _combinations(reader, number, raw, title)
-    if combinations is None:  # what else is wrong with the rule is said all the same
+    varied_by = combinations(reader, number, raw, title)
+    if varied_by is None:  # what else is wrong with the rule is said all the same
         varied = raw["matrix"] if isinstance(raw["matrix"], dict) else ()
         _rule(reader, number, (title, title), own, defaults, lost=tuple(varied) or VARIED)
         return []
-    if not reader.counted(line, len(combinations)):
+    if not reader.counted(line, len(varied_by)):
         return []
     made = []
-    for varied in combinations:
+    for varied in varied_by:
         if reader.enough():
             break
         name = f"{title} [{', '.join(map(str, varied.values()))}]" if varied else title
@@ -300,7 +297,7 @@ def _title(own: Mapping[str, Any]) -> str:
 
 
 def _rule(
-    reader: _Reader,
+    reader: Reader,
     number: int,
     names: tuple[str, str],
     own: Mapping[str, Any],
@@ -326,7 +323,7 @@ def _rule(
     return Rule(names[0], values["quantity"], case, limit_of(read), change, reader.name, line)
 
 
-def _where(reader: _Reader, number: int, name: str, own: Mapping[str, Any], defaults: Mapping[str, Any]) -> int:
+def _where(reader: Reader, number: int, name: str, own: Mapping[str, Any], defaults: Mapping[str, Any]) -> int:
     """The line of a field of a rule: there, in its matrix, or in defaults."""
     for path in (("rules", number, name), ("rules", number, "matrix", name)):
         if path in reader.lines:
@@ -334,77 +331,7 @@ def _where(reader: _Reader, number: int, name: str, own: Mapping[str, Any], defa
     return reader.line("defaults", name) if name in defaults and name not in own else reader.line("rules", number)
 
 
-def _combinations(reader: _Reader, number: int, raw: Mapping[str, Any], title: str) -> list[dict[str, Any]] | None:
-    """The combinations of a rule's matrix that are not excluded; one without values where it has none, None of a wrong one."""
-    if "matrix" not in raw:
-        if "exclude" in raw:
-            reader.complain(reader.line("rules", number, "exclude"), f"rule {title!r}: exclude: goes with a matrix")
-        return [{}]
-    matrix, wrong = raw["matrix"], []
-    if not isinstance(matrix, dict) or not matrix:
-        wrong.append(("matrix", "must map fields to lists, such as {gpu: [h100-sxm, h200-sxm]}"))
-        matrix = {}
-    for name, values in matrix.items():
-        wrong += [(f"matrix: {name[:80]}", said) for said in _varied(name, values, raw)]
-    count = math.prod(len(values) for values in matrix.values() if isinstance(values, list))
-    if count > MOST_RULES:
-        wrong.append(("matrix", f"makes {count:,} rules; at most {MOST_RULES:,}"))
-    for name, said in wrong:
-        reader.complain(reader.line("rules", number, "matrix"), f"rule {title!r}: {name}: {said}")
-    if wrong:
-        return None
-    every = [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
-    return list(_kept(reader, number, raw.get("exclude", []), every, title))
-
-
-def _varied(name: str, values: object, raw: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with one field of a matrix."""
-    if name not in VARIED:
-        yield "is of the rule; write it there" if name in OF_RULE | {"flags"} else strange(name, VARIED)
-    elif name in raw:
-        yield "stands in the rule too; write it once"
-    if not isinstance(values, list) or not values:
-        yield "must be a list of values, such as [1, 16]"
-    elif len(values) > MOST_VALUES:
-        yield f"has {len(values):,} values; at most {MOST_VALUES}"
-    else:
-        scalars = [value for value in values if isinstance(value, str)]
-        twice = next((value for value in scalars if scalars.count(value) > 1), None)
-        if twice is not None:
-            yield f"{twice[:40]} is given twice; write it once"
-
-
-def _kept(
-    reader: _Reader, number: int, exclude: object, every: Iterable[dict[str, Any]], title: str
-) -> Iterator[dict[str, Any]]:
-    """Combinations that are not excluded; an exclusion that excludes nothing is a slip."""
-    every, entries = list(every), exclude if isinstance(exclude, list) else [exclude]
-    if len(entries) > MOST_RULES:
-        said = f"rule {title!r}: exclude: has {len(entries):,} entries; at most {MOST_RULES:,}"
-        reader.complain(reader.line("rules", number, "exclude"), said)
-        return
-    gone: set[int] = set()
-    for at, entry in enumerate(entries):
-        where = reader.line("rules", number, "exclude", at)
-        if not isinstance(entry, dict) or not entry:
-            reader.complain(where, f"rule {title!r}: exclude: must be a list of mappings such as {{gpu: h100-sxm}}")
-            continue
-        alike = {n for n, one in enumerate(every) if all(one.get(name) == value for name, value in entry.items())}
-        if not alike:
-            shown = ", ".join(f"{name}: {value}" for name, value in entry.items())[:80]
-            reader.complain(
-                where, f"rule {title!r}: exclude: {shown} is no combination of the matrix; write its values as there"
-            )
-        gone |= alike
-    left = [one for n, one in enumerate(every) if n not in gone]
-    if every and not left:
-        reader.complain(
-            reader.line("rules", number, "exclude"), f"rule {title!r}: exclude: leaves nothing of the matrix"
-        )
-    yield from left
-
-
-def _refuse_twins(reader: _Reader, rules: Sequence[Rule]) -> None:
+def _refuse_twins(reader: Reader, rules: Sequence[Rule]) -> None:
     """Refuses two rules of one name."""
     seen: dict[str, Rule] = {}
     for rule in rules:

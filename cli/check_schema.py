@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from roofcast.calculators.check_quantities import IS, QUANTITIES
 from roofcast.cli.check_fields import FIELDS, SHARED, VARIED
-from roofcast.cli.check_file import MOST_RULES, MOST_VALUES, SCHEMA
+from roofcast.cli.check_file import SCHEMA
+from roofcast.cli.check_matrix import MOST_RULES, MOST_VALUES
 from roofcast.cli.check_values import KINDS, LIMIT_SCHEMAS
 from roofcast.cli.engine_flags import OPTIONS
 
