@@ -21,6 +21,7 @@ WRITE: Final = "cache_write"
 OUTPUT: Final = "output"
 STORAGE: Final = "storage"
 PARTS: Final = (INPUT, CACHED, WRITE, OUTPUT, STORAGE)  # in the order in which they are shown
+LIFETIME: Final = r"[1-9][0-9]{0,5}[mhd]"  # of what is written to a cache
 _MINUTES: Final = {"m": 1, "h": 60, "d": 1440}  # of a unit of a lifetime
 
 
@@ -180,7 +181,7 @@ def write_price(row: PriceRow, lifetime: str) -> tuple[str | None, float]:
 
 
 def _minutes(lifetime: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,5}[mhd]", lifetime):
+    if not re.fullmatch(LIFETIME, lifetime, re.ASCII):
         raise UsageError(f"{lifetime[:40]!r} is no lifetime of a cache; write it as 5m or 1h")
     return int(lifetime[:-1]) * _MINUTES[lifetime[-1]]
 

@@ -26,7 +26,7 @@ class Room:
     """What is left for a cache.
 
     Args:
-        counted: of a context, how many fit at once.
+        sequences: of a context, how many fit at once.
         tokens: that the cache holds in all; None where there is no such number. [token]
         left: whether anything is left for one, be it less than the longest request takes.
         reason: why there is no room, or the server does not start; empty where there is.
@@ -35,17 +35,13 @@ class Room:
         most: requests that a replica runs at once, whatever fits; None where no flag bounds them.
     """
 
-    counted: Callable[[int], int]
+    sequences: Callable[[int], int]
     tokens: int | None
     left: bool
     reason: str
     said: Remarks
     longest: int | None = None
     most: int | None = None
-
-    def sequences(self, context: int) -> int:
-        """How many of a context fit at once."""
-        return self.counted(context)
 
     def why(self, context: int) -> str:
         """Why none of a context fits, where that is no matter of its cache alone; empty where it is."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.cache import kv_bytes_per_token, whole
+from roofcast.calculators.cost import HOUR, Load, load_times, token_costs
 from roofcast.calculators.engines.flags import Flags
 from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.phases import Asked, answer_point, check_steps
+from roofcast.calculators.workload import Request
 from roofcast.modelspec.step import DECODE, PREFILL
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ TOKENS: Final[Mapping[str, str]] = {
     "output": "output",
     "blended": "blended",
 }
-HOUR: Final = 3600.0  # [s]
 NO_FLAGS: Final = Flags()
 SIDES: Final[Mapping[str, str]] = {LOW: HIGH, HIGH: LOW}  # of a rate: its low end is that of the longest time
 
@@ -234,9 +235,6 @@ def tokens_per_second(case: Case, setups: Setups) -> Found:
 
 def cost_per_million_tokens(case: Case, setups: Setups) -> Found:
     """What a million tokens of one kind cost: their time x GPUs x price of one / 3600. [USD/Mtoken]"""
-    from roofcast.calculators.cost import Load, load_times, token_costs  # noqa: PLC0415 - few rules are about money
-    from roofcast.calculators.workload import Request  # noqa: PLC0415 - likewise
-
     if TOKENS[case.of] == "cached" and case.prompt == 1:
         raise UnansweredError("a prompt of one token has none that a cache could hold; give a longer one")
     ready = setups.ready(case)

@@ -117,14 +117,12 @@ def load_times(ready: Ready, load: Load) -> LoadTimes:
     request, decode = load.request, _decode(ready, load)
     prefix = request.prefix or int(request.prompt * ASSUMED_HIT)
     whole, part, fresh = _prefill(ready, load), _prefill(ready, load, prefix), _fresh(ready, load, prefix)
-    times = {}
+    found, times = request.hit if request.prefix else 0.0, {}
     for basis in decode:
         cached = _cached(basis, part, fresh) / (load.batch * prefix) if prefix else 0.0
-        found = request.hit if request.prefix else 0.0
-        read = request.prefix * found  # tokens of a request that are found, in the mean
         reading = (found * part[basis] + (1 - found) * whole[basis]) / load.batch
         times[basis] = TokenTimes(
-            (reading - read * cached) / (request.prompt - read), cached, decode[basis] / load.batch
+            (reading - request.found * cached) / (request.prompt - request.found), cached, decode[basis] / load.batch
         )
     return LoadTimes(times, "")
 
@@ -148,22 +146,22 @@ def request_times(ready: Ready, load: Load) -> dict[str, float]:
 
 def _decode(ready: Ready, load: Load) -> dict[str, float]:
     """A step of decode. [s]"""
-    return _by_basis(answer_point(ready, Asked(DECODE, load.batch, load.attended)))
+    return by_basis(answer_point(ready, Asked(DECODE, load.batch, load.attended)))
 
 
 def _prefill(ready: Ready, load: Load, prefix: int = 0) -> dict[str, float]:
     """Prefill of the prompts, whose prefix is cached. [s]"""
     prompt = load.request.prompt
-    return _by_basis(answer_point(ready, Asked(PREFILL, load.batch, prompt, load.budget, cached=prefix / prompt)))
+    return by_basis(answer_point(ready, Asked(PREFILL, load.batch, prompt, load.budget, cached=prefix / prompt)))
 
 
 def _fresh(ready: Ready, load: Load, prefix: int) -> dict[str, float]:
     """Prefill of what follows the prefix, by itself. [s]"""
     rest = max(1, load.request.prompt - prefix)
-    return _by_basis(answer_point(ready, Asked(PREFILL, load.batch, rest, load.budget)))
+    return by_basis(answer_point(ready, Asked(PREFILL, load.batch, rest, load.budget)))
 
 
-def _by_basis(found: Point) -> dict[str, float]:
+def by_basis(found: Point) -> dict[str, float]:
     """A point's times, those that there are. [s]
 
     Whether it fits is asked of the load as a whole, whose sequences may be shorter in the mean than those of one kind.
@@ -186,8 +184,8 @@ def request_seconds(times: TokenTimes, request: Request) -> float:
 
     Its inverse is the requests a second that the deployment does.
     """
-    found = request.prefix * request.hit
-    return (request.prompt - found) * times.input + found * times.cached + request.output * times.output
+    new = request.prompt - request.found
+    return new * times.input + request.found * times.cached + request.output * times.output
 
 
 def token_costs(times: TokenTimes, request: Request, dollars_per_second: float) -> TokenCosts:

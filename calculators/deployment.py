@@ -54,6 +54,10 @@ class Deployment:
 class Holding(Protocol):
     """What an engine's cache holds, where its rules say so and not the memory that is left."""
 
+    @property
+    def tokens(self) -> int | None:
+        """In all, of one replica as the engine prints them; None where it prints none. [token]"""
+
     def sequences(self, context: int) -> int:
         """Sequences of so many tokens that fit at once, on all replicas."""
 

@@ -13,6 +13,7 @@ from roofcast.calculators.cost import (
     Load,
     LoadTimes,
     TokenTimes,
+    by_basis,
     electricity,
     energy_per_token,
     load_times,
@@ -68,25 +69,18 @@ class Own:
         return BOUND if self.ready.expectation is None else EXPECTED
 
     @property
+    def bases(self) -> tuple[str, ...]:
+        """What ratios are told by."""
+        return (BOUND,) if self.basis == BOUND else (BOUND, EXPECTED)
+
+    @property
     def dollars_per_second(self) -> float | None:
         """Of the deployment while it has its load. [USD/s]"""
         return None if self.hourly is None else self.hourly.dollars_per_busy_hour / HOUR
 
-    def load(self, workload: Workload, request: Request, batch: int) -> Load:
-        """So many requests at once, of one kind of a workload."""
-        return Load(request, batch, workload.context, workload.held, self.budget)
-
     def at(self, longest: int, batch: int) -> Ready:
         """The deployment as it serves so many requests at once, none of them longer."""
         return self.ready if self.server is None else replace(self.ready, holding=self.server.room(longest, batch))
-
-    def times(self, workload: Workload, request: Request, batch: int) -> LoadTimes:
-        """Times of tokens of one kind of a workload at a load."""
-        return load_times(self.at(workload.longest, batch), self.load(workload, request, batch))
-
-    def most(self, workload: Workload) -> int:
-        """Requests of a workload that fit at once, 4,096 at most."""
-        return self.fitting(workload.held, workload.longest)
 
     def fitting(self, held: int, longest: int) -> int:
         """Sequences of so many tokens that fit at once, 4,096 at most, where the longest of them has so many."""
@@ -121,26 +115,79 @@ def hourly_cost(tariff: Tariff, accelerator: Accelerator, gpus: int) -> Hourly |
     )
 
 
-def load_rows(own: Own, workload: Workload) -> list[LoadRow]:
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """A workload on a deployment, each load reckoned once.
+
+    Args:
+        own: the deployment.
+        workload: what it serves.
+        timed: times of the tokens of each kind by load, as far as they were asked for.
+        known: requests a second by load, likewise. [1/s]
+    """
+
+    own: Own
+    workload: Workload
+    timed: dict[int, tuple[LoadTimes, ...]] = field(default_factory=dict)
+    known: dict[int, float] = field(default_factory=dict)
+
+    def load(self, request: Request, batch: int) -> Load:
+        """So many requests at once, of one kind."""
+        return Load(request, batch, self.workload.context, self.workload.held, self.own.budget)
+
+    def times(self, batch: int) -> tuple[LoadTimes, ...]:
+        """Times of the tokens of each kind at a load; all fit, or none does."""
+        if batch not in self.timed:
+            ready = self.own.at(self.workload.longest, batch)
+            self.timed[batch] = tuple(load_times(ready, self.load(one, batch)) for one in self.workload.requests)
+        return self.timed[batch]
+
+    def rate(self, batch: int) -> float:
+        """Requests that so many at once make a second: 1 / their mean time; 0 where they do not fit. [1/s]"""
+        if batch not in self.known:
+            ready = self.own.at(self.workload.longest, batch)
+            times = [request_times(ready, self.load(one, batch)) for one in self.workload.requests]
+            fit = all(times)
+            self.known[batch] = 1 / self.workload.mean(tuple(one[self.own.basis] for one in times)) if fit else 0.0
+        return self.known[batch]
+
+    def ratio(self, batch: int, basis: str) -> float:
+        """What an output token costs over an input token, in the mean over all kinds, of a load that fits. [-]"""
+        times = [one.times[basis] for one in self.times(batch)]
+        return _mean_output(self.workload, times) / _mean_input(self.workload, times)
+
+    def least(self, rate: float) -> int | None:
+        """The least load that makes so many a second; None where none that fits does."""
+        return least(lambda batch: self.rate(batch) >= rate, self.most)
+
+    @property
+    def most(self) -> int:
+        """Requests that fit at once, 4,096 at most."""
+        return self.own.fitting(self.workload.held, self.workload.longest)
+
+
+def load_rows(loads: Loads) -> list[LoadRow]:
     """Every kind of a workload at every load."""
-    return [_load_row(own, workload, request, batch) for batch in own.batches for request in workload.requests]
+    return [
+        _load_row(loads, request, batch, made)
+        for batch in loads.own.batches
+        for request, made in zip(loads.workload.requests, loads.times(batch), strict=True)
+    ]
 
 
-def _load_row(own: Own, workload: Workload, request: Request, batch: int) -> LoadRow:
-    load = own.load(workload, request, batch)
-    made = own.times(workload, request, batch)
+def _load_row(loads: Loads, request: Request, batch: int, made: LoadTimes) -> LoadRow:
     return LoadRow(
-        workload=workload.name,
-        weight=request.weight / workload.weight,
+        workload=loads.workload.name,
+        weight=request.weight / loads.workload.weight,
         prompt=request.prompt,
         output=request.output,
         prefix=request.prefix,
         hit=request.hit,
         batch=batch,
-        context=load.attended,
+        context=loads.load(request, batch).attended,
         fits=not made.reason,
         reason=made.reason or None,
-        costs=[_cost_row(own, basis, times, request) for basis, times in made.times.items()],
+        costs=[_cost_row(loads.own, basis, times, request) for basis, times in made.times.items()],
     )
 
 
@@ -169,38 +216,27 @@ def _cost_row(own: Own, basis: str, times: TokenTimes, request: Request) -> Cost
     )
 
 
-def workload_row(own: Own, workload: Workload, batch: int) -> WorkloadRow:
-    """A workload's kinds together at one load: rate = 1 / mean time of a request, cost = that time x USD/s. [USD]
+def workload_row(loads: Loads, batch: int) -> WorkloadRow:
+    """A workload's kinds together at one load: rate = 1 / mean time of a request, cost = USD/s / rate. [USD]
 
     A decode step's time is that of the weights, shared, and each sequence's own cache, so that what a kind's tokens take of a
     mixed step is what they take of a step of their kind alone.
     """
-    made = [own.times(workload, request, batch) for request in workload.requests]
-    if any(one.reason for one in made):
-        nothing = (None,) * 5
-        return WorkloadRow(workload.name, len(workload.requests), batch, False, own.basis, *nothing)  # noqa: FBT003
-    times = [one.times[own.basis] for one in made]
-    seconds = mean_seconds(own, workload, made)
-    tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
+    own, workload, rate = loads.own, loads.workload, loads.rate(batch)
     dollars = own.dollars_per_second
+    each = dollars / rate if dollars is not None and rate else None
     return WorkloadRow(
         workload=workload.name,
         kinds=len(workload.requests),
         batch=batch,
-        fits=True,
+        fits=bool(rate),
         basis=own.basis,
-        output_over_input=_mean_output(workload, times) / _mean_input(workload, times),
-        request_dollars=None if dollars is None else seconds * dollars,
-        blended_dollars=None if dollars is None else seconds * dollars * MILLION / tokens,
-        requests_per_second=1 / seconds,
-        tokens_per_second=tokens / seconds,
+        output_over_input=loads.ratio(batch, own.basis) if rate else None,
+        request_dollars=each,
+        blended_dollars=None if each is None else each * MILLION / workload.tokens,
+        requests_per_second=rate or None,
+        tokens_per_second=workload.tokens * rate if rate else None,
     )
-
-
-def mean_seconds(own: Own, workload: Workload, made: Sequence[LoadTimes]) -> float:
-    """Time of the deployment that a mean request takes. [s]"""
-    pairs = zip(made, workload.requests, strict=True)
-    return workload.mean(tuple(request_seconds(one.times[own.basis], request) for one, request in pairs))
 
 
 def _mean_output(workload: Workload, times: Sequence[TokenTimes]) -> float:
@@ -212,84 +248,42 @@ def _mean_output(workload: Workload, times: Sequence[TokenTimes]) -> float:
 
 def _mean_input(workload: Workload, times: Sequence[TokenTimes]) -> float:
     """Of all prompts' tokens that no cache holds. [s/token]"""
-    new = tuple(request.prompt - request.prefix * request.hit for request in workload.requests)
+    new = tuple(request.prompt - request.found for request in workload.requests)
     spent = tuple(one.input * count for one, count in zip(times, new, strict=True))
     return workload.mean(spent) / workload.mean(new)
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Requests a second of a workload by load, each reckoned once.
-
-    Args:
-        own: the deployment.
-        workload: what it serves.
-        known: rates by load, as far as they were asked for. [1/s]
-    """
-
-    own: Own
-    workload: Workload
-    known: dict[int, float] = field(default_factory=dict)
-
-    def at(self, batch: int) -> float:
-        """Requests that so many at once make a second: 1 / their mean time; 0 where they do not fit. [1/s]"""
-        if batch not in self.known:
-            own, workload = self.own, self.workload
-            ready = own.at(workload.longest, batch)
-            times = [request_times(ready, own.load(workload, one, batch)) for one in workload.requests]
-            fit = all(times)
-            self.known[batch] = 1 / workload.mean(tuple(one[own.basis] for one in times)) if fit else 0.0
-        return self.known[batch]
-
-    def least(self, rate: float) -> int | None:
-        """The least load that makes so many a second; None where none that fits does."""
-        return least(lambda batch: self.at(batch) >= rate, self.most)
-
-    @property
-    def most(self) -> int:
-        """Requests that fit at once, 4,096 at most."""
-        return self.own.most(self.workload)
-
-
-def rate_row(rates: Rates, rate: float) -> RateRow:
+def rate_row(loads: Loads, rate: float) -> RateRow:
     """What a request costs where so many come a second: USD an hour / (3600 x rate). [USD]
 
     All of the hour is paid, however little of it the requests take.
     """
-    own, workload, most = rates.own, rates.workload, rates.most
-    batch = rates.least(rate)
-    hour = None if own.hourly is None or batch is None else own.hourly.dollars_per_hour
-    each = None if hour is None else hour / HOUR / rate
-    tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
+    own, workload, most = loads.own, loads.workload, loads.most
+    batch = loads.least(rate)
+    each = None if own.hourly is None or batch is None else own.hourly.dollars_per_hour / HOUR / rate
     return RateRow(
         workload=workload.name,
         requests_per_second=rate,
         batch=batch,
         reachable=batch is not None,
-        capacity_requests_per_second=rates.at(most) if most else 0.0,
+        capacity_requests_per_second=loads.rate(most) if most else 0.0,
         largest=most,
         request_dollars=each,
-        blended_dollars=None if each is None else each / tokens * MILLION,
+        blended_dollars=None if each is None else each / workload.tokens * MILLION,
     )
 
 
-def ratio_row(own: Own, workload: Workload, ratio: float, basis: str) -> RatioRow:
+def ratio_row(loads: Loads, ratio: float, basis: str) -> RatioRow:
     """The least load at which output costs at most so many times what input does: output / input <= ratio. [-]
 
     The ratio falls with the load, since sequences share the weights that a step reads, down to what their own caches take;
     where prompts are so short that they too are bound by memory, it stays about the same until they are not.
     """
-    largest = own.most(workload)
-
-    def at(batch: int) -> float:
-        made = [own.times(workload, request, batch) for request in workload.requests]
-        times = [one.times[basis] for one in made]
-        return _mean_output(workload, times) / _mean_input(workload, times)
-
+    largest, name = loads.most, loads.workload.name
     if not largest:
-        return RatioRow(workload.name, basis, ratio, None, None, 0)
-    batch = least(lambda count: at(count) <= ratio, largest)
-    return RatioRow(workload.name, basis, ratio, batch, at(batch or largest), largest)
+        return RatioRow(name, basis, ratio, None, None, 0)
+    batch = least(lambda count: loads.ratio(count, basis) <= ratio, largest)
+    return RatioRow(name, basis, ratio, batch, loads.ratio(batch or largest, basis), largest)
 
 
 def least(holds: Callable[[int], bool], most: int) -> int | None:
@@ -339,8 +333,7 @@ def _length_row(own: Own, context: int, batch: int, first: LengthRow | None) -> 
 
 def _time(own: Own, asked: Asked) -> float:
     """Time of what is known to fit. [s]"""
-    point = replace(answer_point(own.ready, asked), fits=True)
-    return (point.bound if own.basis == BOUND else point.expected) or 0.0
+    return by_basis(answer_point(own.ready, asked))[own.basis]
 
 
 def held_row(own: Own, context: int) -> Held | None:
@@ -356,8 +349,8 @@ def held_row(own: Own, context: int) -> Held | None:
         return None
     shards = ready.deployment.shards
     each = cache_on_one(ready, 1, context) * shards.devices / shards.dp
-    held = own.at(context, 1).holding
-    pool = getattr(held, "tokens", None)  # of one replica, as the engine prints them
+    holding = own.at(context, 1).holding
+    pool = None if holding is None else holding.tokens
     tokens = sequences * context if pool is None else pool * shards.dp
     dollars = None if own.hourly is None else own.hourly.dollars_per_hour / tokens * MILLION
     return Held(each / context, tokens, context, dollars)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.calculators.cost import BOUND, EXPECTED
 from roofcast.calculators.estimate import constants_remarks, layout_of, provenance_of, ready_remarks, weights_of
 from roofcast.calculators.phases import Asked, check_steps
-from roofcast.calculators.price import Rates, held_row, length_rows, load_rows, rate_row, ratio_row, workload_row
+from roofcast.calculators.price import Loads, held_row, length_rows, load_rows, rate_row, ratio_row, workload_row
 from roofcast.calculators.price_apis import api_cost, api_rows, day_row
 from roofcast.calculators.price_rows import PriceResult
 from roofcast.calculators.remarks import contexts_of
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.price import Own
     from roofcast.calculators.price_apis import Totals
-    from roofcast.calculators.price_rows import ApiCost, Day, Hourly, RatioRow
+    from roofcast.calculators.price_rows import ApiCost, Day, Hourly
     from roofcast.calculators.workload import Workload
     from roofcast.hwdb.prices import PriceList
 
@@ -67,8 +66,7 @@ def price_result(question: Question) -> tuple[PriceResult, Remarks]:
     """
     own, asked = question.own, question.workloads
     ready = None if own is None else own.ready
-    single = own.batches if own else ()
-    rates = [Rates(own, workload) for workload in asked] if own else []
+    loads = [Loads(own, workload) for workload in asked] if own else []
     if own:
         check_steps(_steps_of(own, asked))
     result = PriceResult(
@@ -77,14 +75,16 @@ def price_result(question: Question) -> tuple[PriceResult, Remarks]:
         layout=None if ready is None else layout_of(ready),
         weights=None if ready is None else weights_of(ready),
         hourly=question.hourly,
-        loads=[row for workload in asked for row in load_rows(own, workload)] if own else [],
-        workloads=[workload_row(own, workload, batch) for workload in asked for batch in single] if own else [],
+        loads=[row for one in loads for row in load_rows(one)],
+        workloads=[workload_row(one, batch) for one in loads for batch in one.own.batches],
         lengths=length_rows(own, lengths_of(own.ready)) if own else [],
-        ratios=_ratios(own, asked, question.ratio) if own else [],
-        rates=[rate_row(one, question.rate) for one in rates] if question.rate else [],
+        ratios=[ratio_row(one, question.ratio, basis) for one in loads for basis in one.own.bases]
+        if question.ratio
+        else [],
+        rates=[rate_row(one, question.rate) for one in loads] if question.rate else [],
         held=held_row(own, asked[0].held) if own else None,
         apis=api_rows(question.lists),
-        api_costs=_api_costs(question, rates),
+        api_costs=_api_costs(question, loads),
         days=_days(question),
         provenance=_provenance(question),
     )
@@ -97,18 +97,11 @@ def lengths_of(ready: Ready) -> list[int]:
     return sorted({min(SHORTEST, max(usual)), *usual})
 
 
-def _ratios(own: Own, workloads: Sequence[Workload], ratio: float | None) -> list[RatioRow]:
-    if ratio is None:
-        return []
-    bases = (BOUND,) if own.basis == BOUND else (BOUND, EXPECTED)
-    return [ratio_row(own, workload, ratio, basis) for workload in workloads for basis in bases]
-
-
-def _api_costs(question: Question, rates: Sequence[Rates]) -> list[ApiCost]:
+def _api_costs(question: Question, loads: Sequence[Loads]) -> list[ApiCost]:
     """Each workload at each API, the cheapest first."""
     if not question.costed:
         return []
-    beside: Sequence[Rates | None] = rates or [None] * len(question.workloads)
+    beside: Sequence[Loads | None] = loads or [None] * len(question.workloads)
     made: list[ApiCost] = []
     for workload, one in zip(question.workloads, beside, strict=True):
         costs = (api_cost(prices, workload, _terms(question, prices), one) for prices in question.lists)
@@ -154,9 +147,8 @@ def _of_dates(lists: Sequence[PriceList]) -> Remarks:
 def _remarks(ready: Ready | None, workloads: Sequence[Workload]) -> Remarks:
     if ready is None:
         return Remarks()
-    tdp = ready.deployment.accelerator
+    accelerator = ready.deployment.accelerator
     contexts = [workload.held for workload in workloads]
-    recalled = (
-        None if tdp.tdp is None or tdp.verified("tdp") else f"{tdp.id}: its TDP is recalled, not read in a source"
-    )
+    read = accelerator.tdp is None or accelerator.verified("tdp")
+    recalled = None if read else f"{accelerator.id}: its TDP is recalled, not read in a source"
     return ready_remarks(ready, contexts) + constants_remarks(ready) + remarks([recalled])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roofcast.calculators.api_cost import RequestCost, Terms
-    from roofcast.calculators.price import Rates
+    from roofcast.calculators.price import Loads
     from roofcast.calculators.price_rows import Hourly
     from roofcast.calculators.workload import Workload
     from roofcast.hwdb.prices import PriceList, PriceRow
@@ -77,7 +77,7 @@ def _api_row(prices: PriceList, row: PriceRow) -> ApiRow:
     )
 
 
-def api_cost(prices: PriceList, workload: Workload, terms: Terms, rates: Rates | None) -> ApiCost:
+def api_cost(prices: PriceList, workload: Workload, terms: Terms, loads: Loads | None) -> ApiCost:
     """What a mean request of a workload costs at an API, and where an own deployment costs the same. [USD]
 
     break-even rate = USD an hour / 3600 / the API's USD a request: all hours of the machine are paid, of the API only what is
@@ -86,8 +86,7 @@ def api_cost(prices: PriceList, workload: Workload, terms: Terms, rates: Rates |
     """
     cost = mix_cost(prices, workload.requests, terms)
     parts = [ApiTerm(part.name, part.tokens, part.price, part.dollars) for part in cost.terms]
-    beside = _Beside(None, None, None, None, None) if rates is None else _beside(rates, cost)
-    tokens = workload.mean(tuple(request.prompt + request.output for request in workload.requests))
+    beside = _Beside(None, None, None, None, None) if loads is None else _beside(loads, cost)
     even = beside.even
     return ApiCost(
         workload=workload.name,
@@ -99,7 +98,7 @@ def api_cost(prices: PriceList, workload: Workload, terms: Terms, rates: Rates |
         own_request_dollars=beside.dollars,
         own_over_api=beside.dollars / cost.dollars if beside.dollars is not None and cost.dollars else None,
         break_even_requests_per_second=even,
-        break_even_tokens_per_day=None if even is None else even * tokens * DAY,
+        break_even_tokens_per_day=None if even is None else even * workload.tokens * DAY,
         break_even_batch=beside.batch,
         reachable=beside.reachable,
         break_even_dollars_per_gpu_hour=beside.par,
@@ -121,9 +120,9 @@ def _prefix_notes(prices: PriceList, workload: Workload, terms: Terms) -> list[s
     return notes
 
 
-def _beside(rates: Rates, cost: RequestCost) -> _Beside:
-    own = rates.own
-    most = max((rates.at(batch) for batch in own.batches), default=0.0)
+def _beside(loads: Loads, cost: RequestCost) -> _Beside:
+    own = loads.own
+    most = max((loads.rate(batch) for batch in own.batches), default=0.0)
     dollars, hourly = own.dollars_per_second, own.hourly
     par = cost.dollars * most * HOUR / own.gpus if most else None
     if hourly is None or dollars is None:
@@ -133,7 +132,7 @@ def _beside(rates: Rates, cost: RequestCost) -> _Beside:
     if not cost.dollars:
         return _Beside(each, None, None, None, par)
     even = hourly.dollars_per_hour / HOUR / cost.dollars
-    batch = rates.least(even / hourly.utilisation)  # while the load is there
+    batch = loads.least(even / hourly.utilisation)  # while the load is there
     return _Beside(each, even, batch, batch is not None, par)
 
 

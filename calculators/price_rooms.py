@@ -18,6 +18,7 @@ POOLED: Final = frozenset(("vllm", "sglang", "tensorrt-llm", "tgi", "lmdeploy"))
 LONGEST: Final = "max_model_len"
 AT_ONCE: Final = "max_num_seqs"
 A_STEP: Final = "max_num_batched_tokens"
+USUAL_STEP: Final = 8192  # tokens of a step, the larger of vLLM's defaults, which must not be less than the requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,6 @@ class Server:
         except UsageError:  # more than the engine takes: then it has no room for them
             return usual
 
-    def most(self, longest: int, limit: int) -> int:
-        """Requests of that length that fit at once, were it started for as many as there are, and for no more than a limit."""
-        asked = self.room(longest, limit)
-        return min(limit, asked.sequences(longest))
-
     @property
     def _takes(self) -> frozenset[str]:
         return TAKES[self.served.ready.deployment.engine]
@@ -58,10 +54,7 @@ class Server:
             most = self.served.ready.model.spec.max_context
             given: dict[str, Any] = {LONGEST: min(longest, most or longest), AT_ONCE: each}
             if each is not None:
-                given[A_STEP] = max(each, self.served.flags.max_num_batched_tokens or USUAL_STEP)
+                given[A_STEP] = max(each, USUAL_STEP)
             flags = replace(self.served.flags, **{name: value for name, value in given.items() if name in self._takes})
             self.made[key] = served_room(replace(self.served, flags=flags))
         return self.made[key]
-
-
-USUAL_STEP: Final = 8192  # tokens of a step, the larger of vLLM's defaults, which must not be less than the requests

@@ -25,13 +25,13 @@ class Request:
     weight: float = 1.0
 
     @property
-    def cached(self) -> float:
-        """Share of the prompts' tokens that are found in a cache: prefix hit / prompt. [-]
+    def found(self) -> float:
+        """Of the prompt's tokens those that are found in a cache, in the mean: prefix hit. [token]
 
-        >>> Request(1000, 100, prefix=800, hit=0.5).cached
-        0.4
+        >>> Request(1000, 100, prefix=800, hit=0.5).found
+        400.0
         """
-        return self.prefix * self.hit / self.prompt
+        return self.prefix * self.hit
 
     @property
     def mean_context(self) -> float:
@@ -75,6 +75,15 @@ class Workload:
         """
         pairs = zip(self.requests, values, strict=True)
         return sum(request.weight * value for request, value in pairs) / self.weight
+
+    @property
+    def tokens(self) -> float:
+        """Input and output of a mean request. [token]
+
+        >>> Workload("a", (Request(1000, 100), Request(100, 1000))).tokens
+        1100.0
+        """
+        return self.mean(tuple(request.prompt + request.output for request in self.requests))
 
     @property
     def longest(self) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.check_baseline import Baseline
     from roofcast.calculators.check_rows import CheckResult, RuleRow
     from roofcast.cli.check_run import Against, Run
+    from roofcast.reports.document import Document
 
 MOST_SAID = 3  # rules that the last line names
 LONGEST_SAID = 160  # characters of one of them
@@ -137,23 +138,32 @@ class Written:
         from roofcast.calculators.check import malformed
         from roofcast.reports.check import check_document
         from roofcast.reports.github import problem_annotations, problem_summary
-        from roofcast.reports.junit import render_junit
 
         show_traceback()
         for line in problems:
             complain(line)
         document = check_document(malformed(problems, files), {"files": list(files)}, Remarks())
-        if self.junit is not None:
-            target = Path(self.junit)
-            _under("--junit", lambda: write_file(target, render_junit(document)))
-        if self.summary is not None:
-            _append(self.summary, problem_summary(problems))
+        self.beside(document, problem_summary(problems))
         if output.format == "github" and output.out is None:
             github = True
         elif output.out is not None or output.format not in {None, "text"}:
             present(document, output)
         if github:
             emit(problem_annotations(problems))
+
+    def beside(self, document: Document, summary: str) -> None:
+        """Writes JUnit XML and the summary, where they are asked for.
+
+        Raises:
+            UsageError: one cannot be written.
+        """
+        from roofcast.reports.junit import render_junit
+
+        if self.junit is not None:
+            target = Path(self.junit)
+            _under("--junit", lambda: write_file(target, render_junit(document)))
+        if self.summary is not None:
+            _append(self.summary, summary)
 
 
 def _under(option: str, action: Callable[[], None]) -> None:
@@ -231,14 +241,9 @@ def _present(made: Run, inputs: dict[str, object], output: Output, written: Writ
     """Writes the answer in every form that was asked for; the files first, so that a closed pipe loses none."""
     from roofcast.reports.check import check_document
     from roofcast.reports.github import render_annotations, render_summary
-    from roofcast.reports.junit import render_junit
 
     document = check_document(made.result, inputs, made.said)
-    if written.junit is not None:
-        junit = Path(written.junit)
-        _under("--junit", lambda: write_file(junit, render_junit(document)))
-    if written.summary is not None:
-        _append(written.summary, render_summary(document))
+    written.beside(document, render_summary(document))
     present(document, output)
     if github:
         emit(render_annotations(document))

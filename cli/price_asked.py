@@ -22,7 +22,6 @@ MOST_KINDS: Final = 50
 MOST_DOLLARS: Final = 1e9
 MOST_TOTAL: Final = 1e18  # tokens
 MOST_RATE: Final = 1e9  # requests a second
-HOUR: Final = 3600.0
 # commas stand between thousands alone: 2,50 is not taken for 250
 _NUMBER: Final = r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
 # what people write before and after an amount

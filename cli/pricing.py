@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
-from roofcast.cli.price_asked import HOUR, factor, rate, total
+from roofcast.cli.price_asked import factor, rate, total
 from roofcast.hwdb.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from roofcast.cli.price_asked import Money, Served
     from roofcast.hwdb.prices import PriceList
 
-LIFETIME: Final = r"[1-9][0-9]{0,5}[mhd]"  # of what is written to a cache
 KINDS: Final = ("peak", "off-peak")  # of hours
 MOST_RATIO: Final = 1e6
 
@@ -120,7 +119,8 @@ class AskedApis:
         Raises:
             UsageError: naming the option.
         """
-        from roofcast.calculators.api_cost import Terms
+        from roofcast.calculators.api_cost import LIFETIME, Terms
+        from roofcast.calculators.cost import HOUR
 
         if self.lifetime is not None and not re.fullmatch(LIFETIME, self.lifetime, re.ASCII):
             raise UsageError(f"--cache-write {self.lifetime}: it must be a lifetime, such as 5m or 1h")

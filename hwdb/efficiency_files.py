@@ -18,6 +18,7 @@ from roofcast.hwdb.files import (
     read_text,
     read_yaml,
     refuse_spellings,
+    user_yaml,
     validation_problems,
 )
 
@@ -44,7 +45,7 @@ ALIKE: Final[tuple[frozenset[str], ...]] = (
 ENGINES: Final = (*sorted(name for row in ALIKE for name in row), OWN)
 USUAL: Final = ("vllm", "sglang", "tensorrt-llm", "llama.cpp")  # engines, the usual ones first
 SAME: Final[Mapping[str, str]] = {"ollama": "llama.cpp"}  # engines that run another
-SUFFIXES: Final = (".yaml", ".yml")  # of files in the user's folder that are looked at
+SUFFIX: Final = ".yaml"  # of files in the user's folder
 #: names of files that are fitted to all accelerators of a class
 CLASSES: Final = frozenset(("gddr", "hbm", "lpddr", "apple", "amd", "intel"))
 # how far a file's machine and engine are from those asked, nearest first
@@ -88,15 +89,7 @@ def efficiency_files() -> dict[str, Path]:
             nothing would ever ask for it.
     """
     files = {path.stem: path for path in sorted(BUILT_IN.glob("*.yaml"))}
-    folder = user_folder()
-    try:
-        found = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return files
-    except OSError as error:
-        raise EfficiencyFileError(f"{folder}: cannot be read ({error.strerror}); it must be a folder") from error
-    # hidden ones are an editor's or a file system's own
-    own = [path for path in found if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
+    own = user_yaml(user_folder(), EfficiencyFileError)
     for path in own:
         _refuse_stray(path)
     # by its lower-case name, so that a file named otherwise is refused where it would count, and not passed over
@@ -160,8 +153,8 @@ def _refuse_name(path: Path, made: Efficiency) -> None:
         raise EfficiencyFileError(
             f"{path}: accelerator and engine are {said[:80]!r}; they must be {path.stem!r}, the file's name"
         )
-    if path.suffix != SUFFIXES[0]:
-        raise EfficiencyFileError(f"{path}: name the file {path.stem}{SUFFIXES[0]}")
+    if path.suffix != SUFFIX:
+        raise EfficiencyFileError(f"{path}: name the file {path.stem}{SUFFIX}")
 
 
 @cache

@@ -81,6 +81,21 @@ def accelerator_files() -> dict[str, Path]:
     return files | {path.stem.lower(): path for path in own if path.suffix.lower() in _SUFFIXES}
 
 
+def user_yaml(folder: Path, error: type[AcceleratorFileError]) -> list[Path]:
+    """List the user's YAML files in a folder, none where there is no folder; hidden ones are an editor's or a file system's.
+
+    Raises:
+        AcceleratorFileError: of the class given; the folder is there and cannot be listed.
+    """
+    try:
+        found = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise error(f"{folder}: cannot be read ({problem.strerror}); it must be a folder") from problem
+    return [path for path in found if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")]
+
+
 def read_text(path: Path, *, named: bool = True) -> str:
     """Read a file as UTF-8; `named`: of the user's, whether its name must be its id.
 

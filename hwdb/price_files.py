@@ -14,6 +14,7 @@ from roofcast.hwdb.files import (
     read_text,
     read_yaml,
     refuse_spellings,
+    user_yaml,
     validation_problems,
 )
 from roofcast.hwdb.price_reading import Offer, offers
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 BUILT_IN: Final = Path(__file__).with_name("prices")
 FIELDS: Final = "schema, vendor, name, sources, models"
 ALL: Final = "all"
-SUFFIXES: Final = (".yaml", ".yml")
 _NEAREST: Final = 3
 
 
@@ -36,23 +36,12 @@ class PriceFileError(AcceleratorFileError):
     """A file that does not hold prices; the message names it and every bad field."""
 
 
-def user_folder() -> Path:
-    """Give the folder whose files add vendors and override models by their ids."""
-    return home_folder() / "prices"
-
-
-def _own_files() -> list[Path]:
+def _folder() -> Path:
+    """The folder whose files add vendors and override models by their ids."""
     try:
-        folder = user_folder()
-        found = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return []
+        return home_folder() / "prices"
     except AcceleratorFileError as error:
         raise PriceFileError(str(error)) from error
-    except OSError as error:
-        raise PriceFileError(f"{folder}: cannot be read ({error.strerror}); it must be a folder") from error
-    # hidden ones are an editor's or a file system's own
-    return [path for path in found if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
 
 
 def read_price_file(path: Path) -> tuple[Offer, ...]:
@@ -102,7 +91,7 @@ def all_offers(extra: Path | None = None) -> tuple[Offer, ...]:
     """
     found = {(offer.vendor, offer.model): offer for offer in _built_in()}
     mine: dict[tuple[str, str], Path] = {}
-    for path in _own_files():
+    for path in user_yaml(_folder(), PriceFileError):
         for offer in read_price_file(path):
             key = offer.vendor, offer.model
             if key in mine:

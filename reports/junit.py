@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.check import BAD
 from roofcast.calculators.check_rows import FAILED, PASSED
 from roofcast.calculators.errors import UsageError
 from roofcast.reports.check import place, shown_baseline, shown_values, verdict
@@ -29,7 +30,6 @@ PACKAGE: Final = "roofcast.check"
 HOST: Final = "localhost"  # what is checked is no property of the machine that checks it
 NO_TIME: Final = "0"  # rules share what they are computed from: none has a time of its own
 LONGEST: Final = 1000  # characters of a name
-BADLY_PUT: Final = 2  # exit code of a rule that asks for what cannot be
 
 
 def render_junit(document: Document) -> str:
@@ -119,7 +119,7 @@ def _case(row: RuleRow) -> Element:
 
 
 def _undetermined(row: RuleRow) -> str:
-    return "malformed" if row.code == BADLY_PUT else "undetermined"
+    return "malformed" if row.code == BAD else "undetermined"
 
 
 def _details(row: RuleRow) -> Iterator[str]:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
 from roofcast.reports.data import render_csv, render_json
-from roofcast.reports.github import render_annotations
-from roofcast.reports.junit import render_junit
 from roofcast.reports.markdown import render_markdown
 from roofcast.reports.text import render_text
 
@@ -37,9 +35,24 @@ ENDINGS: Final[dict[str, str]] = {
     ".markdown": "markdown",
 }
 
+
+def _junit(document: Document) -> str:
+    """JUnit XML; what it needs loads here and no earlier, since every command passes by."""
+    from roofcast.reports.junit import render_junit  # noqa: PLC0415 - a fifth of a second that `check` alone takes
+
+    return render_junit(document)
+
+
+def _annotations(document: Document) -> str:
+    """Annotations of GitHub's workflows; likewise."""
+    from roofcast.reports.github import render_annotations  # noqa: PLC0415 - likewise
+
+    return render_annotations(document)
+
+
 # command -> the formats that it alone has, and the endings of their files
 OWN_OUTPUTS: Final[Mapping[str, Mapping[str, Callable[[Document], str]]]] = {
-    "check": {"junit": render_junit, "github": render_annotations},
+    "check": {"junit": _junit, "github": _annotations},
 }
 OWN_ENDINGS: Final[Mapping[str, Mapping[str, str]]] = {"check": {".xml": "junit"}}
 

@@ -23,8 +23,8 @@ from roofcast.calculators.deployment import Deployment, Ready, prepare
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.phases import Asked, answer_point, most_sequences
 from roofcast.calculators.price import (
+    Loads,
     Own,
-    Rates,
     held_row,
     hourly_cost,
     length_rows,
@@ -126,7 +126,7 @@ def test_a_requests_time_is_that_of_its_tokens(request_: Request) -> None:
 def test_a_mix_is_timed_where_only_one_of_its_kinds_would_fit() -> None:
     """330 sequences of 2,010 tokens do not fit, 330 of which half are of 1,010 do: both kinds have their times."""
     mix = Workload("mix", (Request(1000, 10), Request(2000, 10)))
-    rows = load_rows(Own(llama(), (330,)), mix)
+    rows = load_rows(Loads(Own(llama(), (330,)), mix))
 
     assert load_times(llama(), Load(Request(2000, 10), 330)).times == {}
     assert [row.fits for row in rows] == [True, True]
@@ -202,7 +202,7 @@ def test_cost_is_proportional_to_the_price(prompt: int, output: int, price: floa
 def test_the_load_that_gives_a_ratio_is_the_least() -> None:
     """Output costs at most 5 times input there, and more with one sequence less."""
     workload = Workload("1k", (Request(1024, 256),), 1024)
-    row = ratio_row(Own(llama(), (64,)), workload, 5.0, BOUND)
+    row = ratio_row(Loads(Own(llama(), (64,)), workload), 5.0, BOUND)
 
     assert row.batch is not None
     assert (
@@ -214,7 +214,7 @@ def test_the_load_that_gives_a_ratio_is_the_least() -> None:
 def test_a_ratio_that_no_load_gives_says_what_is_reached() -> None:
     """At 128k tokens each sequence's own cache costs more than 5 times what a token of the prompt does."""
     workload = Workload("128k", (Request(131072, 256),), 131072)
-    row = ratio_row(Own(llama(), (1,)), workload, 0.5, BOUND)
+    row = ratio_row(Loads(Own(llama(), (1,)), workload), 0.5, BOUND)
 
     assert row.batch is None
     assert row.reached is not None
@@ -226,7 +226,7 @@ def test_a_mix_takes_the_mean_of_its_kinds() -> None:
     """Three requests of one kind and one of another."""
     kinds = Request(1000, 100, weight=3), Request(100, 1000)
     mix = Workload("mix", kinds)
-    row = workload_row(Own(llama(), (32,)), mix, 32)
+    row = workload_row(Loads(Own(llama(), (32,)), mix), 32)
     each = [request_seconds(load_times(llama(), Load(one, 32, reserved=mix.held)).times[BOUND], one) for one in kinds]
 
     assert row.requests_per_second == pytest.approx(4 / (3 * each[0] + each[1]))
@@ -236,7 +236,7 @@ def test_a_mix_takes_the_mean_of_its_kinds() -> None:
 def test_a_mix_with_more_output_costs_more_a_request() -> None:
     """1,000 tokens in and 100 out against 100 in and 1,000 out: decode is what costs."""
     own = Own(llama(), (64,))
-    reading, writing = (Rates(own, Workload("w", (Request(*one),))).at(64) for one in ((1000, 100), (100, 1000)))
+    reading, writing = (Loads(own, Workload("w", (Request(*one),))).rate(64) for one in ((1000, 100), (100, 1000)))
 
     assert reading > 3 * writing
 
@@ -264,7 +264,7 @@ def test_power_of_an_unknown_machine_is_refused() -> None:
 def test_costs_of_a_load_by_hand() -> None:
     """GPU-seconds are those of all GPUs; dollars are seconds by the hour's price; energy is the TDP by the time."""
     hourly = hourly_cost(Tariff(gpu_price=3.6), H100, 1)
-    (row,) = load_rows(Own(llama(), (64,), hourly=hourly), Workload("1k", (Request(1024, 256),), 1024))
+    (row,) = load_rows(Loads(Own(llama(), (64,), hourly=hourly), Workload("1k", (Request(1024, 256),), 1024)))
     cost = row.costs[0]
 
     assert cost.output_gpu_seconds == pytest.approx(at_1k(64).output * 1e6)
@@ -275,17 +275,17 @@ def test_costs_of_a_load_by_hand() -> None:
 def test_all_of_the_hour_is_paid_however_few_requests_come() -> None:
     """One request a second at 3.60 dollars an hour costs a tenth of a cent, two half of that."""
     hourly = hourly_cost(Tariff(gpu_price=3.6), H100, 1)
-    rates = Rates(Own(llama(), (64,), hourly=hourly), Workload("w", (Request(1000, 100),)))
-    one, two = (rate_row(rates, rate) for rate in (1.0, 2.0))
+    loads = Loads(Own(llama(), (64,), hourly=hourly), Workload("w", (Request(1000, 100),)))
+    one, two = (rate_row(loads, rate) for rate in (1.0, 2.0))
 
     assert one.request_dollars == pytest.approx(0.001)
     assert two.request_dollars == pytest.approx(0.0005)
     assert one.batch is not None
-    assert rates.at(one.batch) >= 1
-    ten = rate_row(rates, 10.0).batch
+    assert loads.rate(one.batch) >= 1
+    ten = rate_row(loads, 10.0).batch
     assert ten is not None
-    assert rates.at(ten) >= 10 > rates.at(ten - 1)
-    assert rate_row(rates, 1e6).reachable is False
+    assert loads.rate(ten) >= 10 > loads.rate(ten - 1)
+    assert rate_row(loads, 1e6).reachable is False
 
 
 def test_what_keeping_tokens_costs_is_the_hour_over_what_fits() -> None:
