@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # the worst of several codes: malformed input, then undetermined, then a failed gate
 SEVERITY = (2, 3, 1, 0)
+MADE = frozenset(("html", "markdown"))  # formats that tell how a report was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,10 @@ def present(document: Document, output: Output) -> None:
     if output.strict and document.remarks.assumptions:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
     name, outputs = _format_name(output, document.command), outputs_of(document.command)
+    if name in MADE:
+        from roofcast.reports.made import made_by
+
+        document = replace(document, made=made_by(sys.argv[1:]))
     if output.out is not None:
         write_file(Path(output.out), outputs[name](document))
     elif name == "text" and _on_terminal():
@@ -147,7 +152,8 @@ def chart_ending(out: str | None, format_name: str | None) -> str | None:
     Raises:
         UsageError: a format is asked for beside it.
     """
-    from roofcast.reports.outputs import CHARTS, ENDINGS
+    from roofcast.reports.charts import CHARTS
+    from roofcast.reports.outputs import ENDINGS
 
     ending = Path(out).suffix.lower() if out is not None else ""
     if out is not None and format_name is None and ending not in {**CHARTS, **ENDINGS}:
@@ -161,18 +167,27 @@ def chart_ending(out: str | None, format_name: str | None) -> str | None:
     return ending
 
 
+def pictured(out: str | None, format_name: str | None) -> bool:
+    """Whether the answer is written with charts: into an image, or as a page."""
+    from roofcast.reports.charts import CHARTS
+    from roofcast.reports.outputs import ENDINGS
+
+    ending = Path(out).suffix.lower() if out is not None else ""
+    return "html" in {format_name, ENDINGS.get(ending)} if format_name or ending not in CHARTS else True
+
+
 def present_chart(document: Document, output: Output, ending: str) -> None:
-    """Draws a document's result into a file, and prints its text.
+    """Draws a document's first chart into a file, and prints its text.
 
     Raises:
         StrictError: something was assumed.
         UsageError: the file cannot be written.
     """
-    from roofcast.reports.outputs import render_chart
+    from roofcast.reports.charts import chart_file
 
     if output.strict and document.remarks.assumptions:
         raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
-    drawn = render_chart(document.result, ending)
+    drawn = chart_file(document.charts[0], ending)
     present(document, Output("text", None, output.strict))
     write_file(Path(output.out or ""), drawn)
 

@@ -10,6 +10,7 @@ from roofcast.calculators.answer import Remarks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from roofcast.reports.charts import Chart
 
 GAP: Final = 2  # blanks between columns
 
@@ -48,6 +49,38 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """How a document came to be.
+
+    Args:
+        command: the line that made it, as a shell takes it.
+        version: of roofcast.
+        day: as 2026-11-30.
+    """
+
+    command: str
+    version: str
+    day: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a longer document.
+
+    Args:
+        key: its name in links and files, lower case.
+        title: its heading.
+        lead: what it comes to, in a sentence.
+        document: its lines, tables, remarks and charts.
+    """
+
+    key: str
+    title: str
+    lead: str
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """One answer in every form that an output format may need.
 
@@ -59,6 +92,9 @@ class Document:
         lines: sentences above the tables.
         tables: for people.
         remarks: assumptions, warnings and notes.
+        charts: drawn where the format has pictures; the first is the one of an image file.
+        sections: parts with a heading each, of a report.
+        made: how it came to be, where the format tells.
     """
 
     command: str
@@ -68,6 +104,9 @@ class Document:
     lines: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     remarks: Remarks = field(default_factory=Remarks)
+    charts: tuple[Chart, ...] = ()
+    sections: tuple[Section, ...] = ()
+    made: Made | None = None
 
 
 def table(

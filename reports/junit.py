@@ -7,14 +7,13 @@ that only one of them knows. It is ASCII: other characters are references, so th
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.check import BAD
 from roofcast.calculators.check_rows import FAILED, PASSED
-from roofcast.calculators.errors import UsageError
 from roofcast.reports.check import place, shown_baseline, shown_values, verdict
 from roofcast.reports.document import grouped, plain
+from roofcast.reports.made import moment
 from roofcast.reports.numbers import NOTHING
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Document
 
 DECLARATION: Final = '<?xml version="1.0" encoding="UTF-8"?>'
-EPOCH: Final = "SOURCE_DATE_EPOCH"
 PACKAGE: Final = "roofcast.check"
 HOST: Final = "localhost"  # what is checked is no property of the machine that checks it
 NO_TIME: Final = "0"  # rules share what they are computed from: none has a time of its own
@@ -40,36 +38,13 @@ def render_junit(document: Document) -> str:
     """
     from xml.etree.ElementTree import Element, indent, tostring  # noqa: PLC0415 - other formats do without
 
-    result, when = document.result, timestamp()
+    result, when = document.result, f"{moment():%Y-%m-%dT%H:%M:%S}"
     root = Element("testsuites")
     for number, file in enumerate(_files(result)):
         rows = [row for row in result.rules if row.file == file]
         root.append(_suite(document, file, rows, {"id": str(number), "timestamp": when}))
     indent(root)
     return f"{DECLARATION}\n{tostring(root, encoding='us-ascii').decode('ascii')}\n"
-
-
-def timestamp() -> str:
-    """Now, or when SOURCE_DATE_EPOCH says, in UTC and without a zone, as the schema wants it.
-
-    Raises:
-        UsageError: the variable is no whole number of seconds since 1970, or one past the year 9999.
-    """
-    from datetime import UTC, datetime  # noqa: PLC0415 - other formats do without
-
-    asked = os.environ.get(EPOCH)
-    try:
-        when = datetime.fromtimestamp(_seconds(asked), UTC) if asked else datetime.now(UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(f"{EPOCH}={asked}: it must be whole seconds since 1970, such as 1735689600") from error
-    return f"{when:%Y-%m-%dT%H:%M:%S}"
-
-
-def _seconds(text: str) -> int:
-    """A whole number written in digits alone; `int` takes blanks, signs and underscores too."""
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(text)
-    return int(text)
 
 
 def _files(result: CheckResult) -> list[str]:

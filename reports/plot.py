@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import matplotlib as mpl
-from matplotlib import font_manager, style
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -39,76 +34,22 @@ from roofcast.reports.chart import (
 from roofcast.reports.deployed import layout_words, on_devices
 from roofcast.reports.labels import Box, Surroundings, around, placed
 from roofcast.reports.numbers import context_name, figures
+from roofcast.reports.plot_style import DARK, DPI, LIGHT, cut, known, own_style, write_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
     from roofcast.calculators.roofline_table import RooflineResult
     from roofcast.reports.chart import Plane
     from roofcast.reports.labels import Label, Segment, Spot
+    from roofcast.reports.plot_style import Theme
 
-DPI: Final = 150
-FONT: Final = "DejaVu Sans"  # comes with matplotlib
 NEVER: Final = 1000  # points and lines that a name rather covers than another name
 ROW: Final = 7  # entries of the legend in one row
 LONGEST: Final = 68  # characters of a title
 SHAPES: Final = {PREFILL: "s", DECODE: "o", MIXED: "D"}
-
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """Colours; those of contexts are Okabe and Ito's, told apart with any colour vision.
-
-    Source: Okabe, Ito, Color Universal Design, 2008.
-    """
-
-    ground: str
-    ink: str
-    faint: str
-    contexts: tuple[str, ...]
-
-
-LIGHT: Final = Theme(
-    "#ffffff",
-    "#222222",
-    "#8a8a8a",
-    ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4B00"),
-)
-DARK: Final = Theme(
-    "#14171a",
-    "#e8e8e8",
-    "#8f979e",
-    ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#B58BFF"),
-)
-
-
-def render_chart(result: RooflineResult, ending: str) -> bytes:
-    """The roofline as a file, `png` or `svg`; the same input gives the same bytes of SVG."""
-    out = io.BytesIO()
-    with own_style():
-        roofline_chart(result).savefig(out, format=ending, dpi=DPI, metadata=saved_as(ending))
-    return out.getvalue()
-
-
-def saved_as(ending: str) -> dict[str, str | None]:
-    """What a file says of its making: no date, so that the same input gives the same bytes."""
-    made: dict[str, dict[str, str | None]] = {
-        "png": {"Software": "roofcast"},
-        "svg": {"Date": None, "Creator": "roofcast"},
-    }
-    return made[ending]
-
-
-@contextmanager
-def own_style() -> Iterator[None]:
-    """Matplotlib's defaults and ours, whatever the user's own settings are."""
-    ours = mpl.rc_context(
-        {"font.family": FONT, "svg.fonttype": "none", "svg.hashsalt": "roofcast", "axes.unicode_minus": False}
-    )
-    with style.context("default", after_reset=True), ours:
-        yield
 
 
 def roofline_chart(result: RooflineResult, *, dark: bool = False) -> Figure:
@@ -291,7 +232,7 @@ def _words(figure: Figure, result: RooflineResult, marks: Sequence[Mark], theme:
     """Title and caption."""
     left = FRAME.left / WIDTH / POINT
     devices = f" on {on_devices(result.gpu, result.layout)}"
-    title = _cut(_known(result.model), LONGEST - len(devices)) + devices
+    title = cut(known(result.model), LONGEST - len(devices)) + devices
     used = [height for height in heights_of(result) if height.used]
     formats = ", ".join(height.name for height in used)
     facts = [f"arithmetic in {formats}", f"memory {show_si(result.bandwidth_bytes_per_second, 'B/s')}"]
@@ -348,35 +289,3 @@ def _shape(label: str, marker: str, inside: str, theme: Theme) -> Line2D:
         markeredgewidth=1.2,
         linestyle="none",
     )
-
-
-def write_at(axes: Axes, text: str, middle: Spot, colour: str, size: float, *, rotation: float = 0) -> None:
-    """Writes a text around a place on the page, as it stands."""
-    axes.annotate(
-        text,
-        (0, 0),
-        xytext=middle,
-        textcoords="figure points",
-        ha="center",
-        va="center",
-        fontsize=size,
-        color=colour,
-        rotation=rotation,
-        annotation_clip=False,
-        parse_math=False,
-    )
-
-
-def _cut(name: str, most: int) -> str:
-    """A name that fits on a line: both ends of a longer one.
-
-    >>> _cut("Qwen/Qwen2.5-1.5B-Instruct-GGUF", 20), _cut("gpt2", 20)
-    ('Qwen/Qwe...ruct-GGUF', 'gpt2')
-    """
-    return name if len(name) <= most else f"{name[: most - 12]}...{name[-9:]}"
-
-
-def _known(text: str) -> str:
-    """Text in characters that the font has; others would be drawn as boxes, with a warning each."""
-    has = font_manager.get_font(font_manager.findfont(FONT)).get_charmap()
-    return "".join(character if ord(character) in has and character.isprintable() else "?" for character in text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -13,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from roofcast.reports.document import plain
-from roofcast.reports.plot import DPI, LIGHT, own_style, saved_as
+from roofcast.reports.plot_style import DPI, LIGHT, own_style
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -45,14 +44,6 @@ QUANTITIES: Final = {
     "output_tokens_per_second": ("output rate", "P", 5),
     "total_tokens_per_second": ("total rate", "X", 6),
 }
-
-
-def render_points(result: ValidateResult, ending: str) -> bytes:
-    """The chart as a file, `png` or `svg`; the same input gives the same bytes of SVG."""
-    out = io.BytesIO()
-    with own_style():
-        points_chart(result).savefig(out, format=ending, dpi=DPI, metadata=saved_as(ending))
-    return out.getvalue()
 
 
 def points_chart(result: ValidateResult) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,8 @@ from roofcast.reports.chart import FRAME, HEIGHT, MARK, NORMAL, POINT, SMALL, WI
 from roofcast.reports.document import plain
 from roofcast.reports.labels import Label, Surroundings, around, placed
 from roofcast.reports.numbers import context_name
-from roofcast.reports.plot import DPI, LIGHT, log_axes, own_style, saved_as, write_at
+from roofcast.reports.plot import log_axes
+from roofcast.reports.plot_style import DPI, LIGHT, own_style, write_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,14 +81,6 @@ class Dot:
     label: str
     intensity: float
     rate: float
-
-
-def render_profile(result: ProfileResult, ending: str) -> bytes:
-    """The chart as a file, `png` or `svg`; the same input gives the same bytes of SVG."""
-    out = io.BytesIO()
-    with own_style():
-        profile_chart(result).savefig(out, format=ending, dpi=DPI, metadata=saved_as(ending))
-    return out.getvalue()
 
 
 def profile_chart(result: ProfileResult) -> Figure:

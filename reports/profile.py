@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.hwdb.units import show_percent, show_si
+from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, plain
 from roofcast.reports.numbers import GIB
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.profile_rows import MachineRow, ProfileResult, RoofsRow
     from roofcast.reports.document import Table
 
+CHARTED: Final = frozenset(("prefill", "decode", "compare"))
 TIMES_NOTE: Final = (
     "ms is the median of repeats, with the 10th and 90th percentile where there is room; data are random; a step "
     "reads its own weights and caches, buffers of single kernels rotate over more than the last cache"
@@ -57,6 +59,7 @@ def profile_document(
         lines=tuple(map(plain, _lines(result))),
         tables=tuple(_tables(result, terms=terms)),
         remarks=said + _notes(result),
+        charts=(Chart("profile", result),) if result.what in CHARTED else (),
     )
 
 

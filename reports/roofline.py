@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.hwdb.units import show_si
+from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.deployed import on_devices, phase_title, setup_lines
 from roofcast.reports.document import Document, Table, plain, table
@@ -50,6 +51,7 @@ def roofline_document(result: RooflineResult, inputs: Mapping[str, Any], remarks
         lines=tuple(map(plain, _lines(result, inputs))),
         tables=(_roofs(result), *(_rows(phase, rows[phase]) for phase in phases)),
         remarks=remarks + _notes(result),
+        charts=(Chart("roofline", result),),
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.predict import PROMPTS
 from roofcast.hwdb.units import show_percent
+from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.numbers import NOTHING, context_name, count, figures, millis
@@ -36,6 +37,7 @@ def validate_document(result: ValidateResult, inputs: Mapping[str, Any], said: R
         lines=(plain(headline(result)),),
         tables=tuple(_tables(result, worst)),
         remarks=said + _notes(result),
+        charts=(Chart("points", result),) if result.counted else (),
     )
 
 

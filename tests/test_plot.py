@@ -16,9 +16,10 @@ from matplotlib.text import Text
 
 from roofcast.calculators.roofline_table import Roof
 from roofcast.reports.chart import FRAME
+from roofcast.reports.charts import CHARTS, Chart, chart_file
 from roofcast.reports.labels import Box, Label, Surroundings, placed
-from roofcast.reports.outputs import CHARTS, render_chart
-from roofcast.reports.plot import DARK, LIGHT, roofline_chart
+from roofcast.reports.plot import roofline_chart
+from roofcast.reports.plot_style import DARK, LIGHT
 from tests.rooflines import BF16, FOUR, FP8, roofline, row, usual
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def size_of(png: bytes) -> tuple[int, int]:
 @pytest.mark.parametrize("name", RESULTS)
 def test_charts_are_pngs_of_one_size(name: str) -> None:
     """Whatever the rows are, 9 by 6 inches at 150 dots each, and nothing warns."""
-    png = render_chart(RESULTS[name], ".png")
+    png = chart_file(Chart("roofline", RESULTS[name]), ".png")
 
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     assert size_of(png) == (1350, 900)
@@ -75,15 +76,15 @@ def test_charts_are_pngs_of_one_size(name: str) -> None:
 @pytest.mark.parametrize("name", RESULTS)
 def test_svg_is_the_same_each_time(name: str) -> None:
     """Two charts of one result are the same bytes, without a date."""
-    first = render_chart(RESULTS[name], ".svg")
+    first = chart_file(Chart("roofline", RESULTS[name]), ".svg")
 
-    assert first == render_chart(RESULTS[name], ".svg")
+    assert first == chart_file(Chart("roofline", RESULTS[name]), ".svg")
     assert b"<dc:date>" not in first
 
 
 def test_svg_holds_its_labels_as_text() -> None:
     """Names, roofs and ridges can be found and read in the file."""
-    svg = render_chart(RESULTS["two-roofs"], ".svg").decode()
+    svg = chart_file(Chart("roofline", RESULTS["two-roofs"]), ".svg").decode()
 
     assert svg.startswith("<?xml")
     for text in ("m on 4 x g", "fp8 200 TFLOP/s", "bf16 100 TFLOP/s", "ridge 200 FLOP/B", "4k b1", "context 4k"):
@@ -212,16 +213,16 @@ def test_an_unknown_ending_is_refused() -> None:
     """Only PNG and SVG are drawn."""
     assert CHARTS == {".png": "png", ".svg": "svg"}
     with pytest.raises(KeyError):
-        render_chart(RESULTS["usual"], ".gif")
+        chart_file(Chart("roofline", RESULTS["usual"]), ".gif")
 
 
 def test_users_settings_do_not_matter() -> None:
     """A matplotlibrc of other colours and sizes changes nothing."""
     import matplotlib as mpl
 
-    plain = render_chart(RESULTS["usual"], ".svg")
+    plain = chart_file(Chart("roofline", RESULTS["usual"]), ".svg")
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "axes.facecolor": "red", "text.usetex": False}):
-        assert render_chart(RESULTS["usual"], ".svg") == plain
+        assert chart_file(Chart("roofline", RESULTS["usual"]), ".svg") == plain
 
 
 def test_the_command_line_does_not_load_matplotlib() -> None:

@@ -17,10 +17,10 @@ from roofcast.reports.plot_points import (
     QUANTITIES,
     points_chart,
     ratio_of,
-    render_points,
     short,
     within,
 )
+from roofcast.reports.plot_style import saved
 
 
 def row(error: float | None = 0.1, **changed: Any) -> PointRow:
@@ -142,13 +142,13 @@ def test_names_from_files_are_plain() -> None:
     names, *_ = drawn(held(row(gpu="evil\x1b[31m", engine="$x")))
 
     assert "\x1b" not in names[0]
-    assert render_points(held(row(gpu="$\\frac{$")), "svg")
+    assert saved(points_chart(held(row(gpu="$\\frac{$"))), "svg")
 
 
 @pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_files(ending: str, start: bytes) -> None:
     """Of their kind, and the same every time."""
-    made = render_points(held(row(), row(0.3)), ending)
+    made = saved(points_chart(held(row(), row(0.3))), ending)
 
     assert made.startswith(start)
-    assert made == render_points(held(row(), row(0.3)), ending)
+    assert made == saved(points_chart(held(row(), row(0.3))), ending)

@@ -19,7 +19,8 @@ from roofcast.calculators.profile_work import Against, activations_of, compared,
 from roofcast.calculators.profiled import StepProfile
 from roofcast.reports.data import render_csv, render_json
 from roofcast.reports.markdown import render_markdown
-from roofcast.reports.plot_profile import dots_of, profile_chart, render_profile, roofs_of
+from roofcast.reports.plot_profile import dots_of, profile_chart, roofs_of
+from roofcast.reports.plot_style import saved
 from roofcast.reports.profile import profile_document
 from roofcast.reports.profile_steps import verdicts
 from roofcast.reports.schema import json_schema
@@ -240,10 +241,10 @@ def test_points_stand_at_or_below_their_roof() -> None:
 )
 def test_charts_of_little(result: ProfileResult) -> None:
     """No data sheet, no step: still a picture, without a warning of matplotlib; the same input gives the same bytes."""
-    drawn = render_profile(result, "svg")
+    drawn = saved(profile_chart(result), "svg")
 
-    assert drawn == render_profile(result, "svg")
-    assert render_profile(result, "png").startswith(b"\x89PNG")
+    assert drawn == saved(profile_chart(result), "svg")
+    assert saved(profile_chart(result), "png").startswith(b"\x89PNG")
 
 
 def test_the_saved_profile_is_up_to_date(*, update_golden: bool) -> None:

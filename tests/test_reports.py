@@ -204,7 +204,7 @@ def test_count() -> None:
 
 def test_every_output_format_has_an_ending() -> None:
     """`--out` can write every format, and every ending names one."""
-    assert set(ENDINGS.values()) == OUTPUTS.keys() == {"text", "json", "csv", "markdown"}
+    assert set(ENDINGS.values()) == OUTPUTS.keys() == {"text", "json", "csv", "markdown", "html"}
 
 
 def test_remarks_that_are_alike_are_one_line() -> None:
