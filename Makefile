@@ -21,8 +21,10 @@ fix:
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
-# Rewrites tests/golden and the outputs printed in README.md and docs/: review the diff as a claim.
+# Rewrites tests/golden, the pages of docs/commands and the outputs printed in README.md and docs/: review the diff as
+# a claim. Pages come first, so that the outputs of their examples are of the commands that they have now.
 golden:
 	$(INSTALL)
+	$(RUN) pytest tests/test_command_pages.py --update-golden
 	$(RUN) pytest tests -k 'golden or readme' --update-golden
 	git diff --stat -- tests/golden README.md docs

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.explain_headings import HEADINGS, MATRICES
 from roofcast.calculators.explain_served import SERVED, place_of
 from roofcast.modelspec.nearest import nearest
+
+__all__ = ["HEADINGS", "MATRICES", "TERMS", "Counted", "counted", "explain"]
 
 _RAISES: Final = re.compile(r"\n+Raises:\n(?:[ ]+\S.*(?:\n|$))+")
 # term as printed -> module and name of the function that counts it
@@ -117,6 +121,8 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "memory_elements": ("roofcast.calculators.flash_generations", "block_memory"),
     "compute_seconds": ("roofcast.calculators.roofline", "compute_seconds"),
     **dict.fromkeys(("standard_seconds", "flash_seconds"), ("roofcast.calculators.roofline", "memory_seconds")),
+    "memory_seconds": ("roofcast.calculators.roofline", "memory_seconds"),
+    "link_seconds": ("roofcast.calculators.parallel", "exchange_cost"),
     "score_bytes": ("roofcast.calculators.attention_memory", "score_bytes"),
     "math_score_bytes": ("roofcast.calculators.attention_memory", "math_score_bytes"),
     "math_peak_bytes": ("roofcast.calculators.attention_memory", "math_peak_bytes"),
@@ -184,159 +190,18 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
     "income_dollars": ("roofcast.calculators.api_cost", "bill"),
 }
 
-# headings of tables -> their terms
-HEADINGS: Final[dict[str, str]] = {
-    "ttft": "ttft_seconds",
-    "tpot": "tpot_seconds",
-    "step": "bound_seconds",
-    "bound": "bound_seconds",
-    "bound ms": "bound_seconds",
-    "expect": "expected_seconds",
-    "expected": "expected_seconds",
-    "low": "interval",
-    "high": "interval",
-    "t0": "elementwise_expected",
-    "ec": "elementwise_expected",
-    "em": "elementwise_expected",
-    "inside": "interval",
-    "beaten": "median_error",
-    "expect tokens/s": "expected_tokens_per_second",
-    "expect ms": "expected_seconds",
-    "inside 80 %": "interval",
-    "low-high": "interval",
-    "median error": "median_error",
-    "90 % below": "median_error",
-    "bias": "median_error",
-    "host": "host_seconds",
-    "by": "bound_by",
-    "bound by": "bound_by",
-    "tokens/s": "tokens_per_second",
-    "flop": "flops",
-    "flop/b": "intensity",
-    "flop/byte": "intensity",
-    "flop/b all": "full_intensity",
-    "flop/b attn.": "attention_intensity",
-    "weights": "weight_bytes",
-    "sent": "exchanged_bytes",
-    "most seq.": "most_sequences",
-    "best k": "best_drafted",
-    "book's k": "textbook_drafted",
-    "book": "textbook_speedup",
-    "book's x": "textbook_speedup",
-    "x": "speedup",
-    "a": "acceptance",
-    "c": "cost_ratio",
-    "pays above a": "break_even_acceptance",
-    "tokens": "tokens_per_round",
-    "draft": "draft_seconds",
-    "verify": "verify_seconds",
-    "round": "round_cost",
-    "cost": "measured_round_cost",
-    "best length": "best_drafted",
-    "k": "best_drafted",
-    "e": "tokens_per_round",
-    "by position": "tokens_by_position",
-    "some k pays above a": "break_even_acceptance",
-    "verified": "positions",
-    "decode": "bound_seconds",
-    "decode ms": "bound_seconds",
-    "draft ms": "draft_seconds",
-    "verify ms": "verify_seconds",
-    "verify x": "verify_ratio",
-    "round x": "round_cost",
-    "roofline x": "speedup",
-    "book cost": "textbook_speedup",
-    "book x": "textbook_speedup",
-    "chi-square": "chi_square",
-    "optimism": "textbook_optimism",
-    "floor": "compulsory_bytes",
-    "standard": "standard_bytes",
-    "flash": "flash_bytes",
-    "loops": "algorithm_bytes",
-    "tiled": "tiled_bytes",
-    "x less": "standard_over_flash",
-    "arith. ms": "compute_seconds",
-    "scores": "score_bytes",
-    "math scores": "math_score_bytes",
-    "math peak": "math_peak_bytes",
-    "mem.-efficient": "efficient_bytes",
-    "work": "workspace_bytes",
-    "arith.": "compute_seconds",
-    "flash mem. ms": "flash_seconds",
-    "standard mem. ms": "standard_seconds",
-    "standard flop/b": "standard_intensity",
-    "flash flop/b": "flash_intensity",
-    "tiled flop/b": "tiled_intensity",
-    "m": "memory_elements",
-    "k, v": "cache_read_seconds",
-    "k, v us": "cache_read_seconds",
-    "packs": "blocks",
-    "blocks split": "blocks",
-    "sms busy split": "busy_share",
-    "wave eff. split": "wave_efficiency",
-    "tokens a round": "tokens_per_round",
-    "verify by": "bound_by",
-    "textbook's optimism": "textbook_optimism",
-    "roofline's optimism": "roofline_optimism",
-    "sms busy": "busy_share",
-    "wave eff.": "wave_efficiency",
-    "kv cache": "kv",
-    "non-torch": "non_torch",
-    "cuda graphs": "cuda_graphs",
-    "compute buffer": "compute_buffer",
-    "80 % interval": "interval",
-    "kv tokens": "kv_tokens",
-    "block size": "block_tokens",
-    "concurrency": "max_concurrency",
-    "padding": "groups",
-    "page kib": "page_bytes",
-    "request_blocks": "blocks_per_request",
-    "blocks of the longest request": "blocks_per_request",
-    "sequences": "max_sequences",
-    "requests": "max_sequences",
-    **dict.fromkeys(("input usd", "input gpu-s"), "input_gpu_seconds"),
-    **dict.fromkeys(("cached usd", "cached gpu-s"), "cached_input_gpu_seconds"),
-    **dict.fromkeys(("output usd", "output gpu-s", "output's 80 %"), "output_gpu_seconds"),
-    **dict.fromkeys(("input", "cached", "output", "all", "all usd", "all gpu-s", "usd/ mtoken"), "blended_dollars"),
-    **dict.fromkeys(
-        ("cache write", "storage", "write:in", "write: in", "usd/ mtok-h", "least prefix"), "request_dollars"
-    ),
-    **dict.fromkeys(
-        ("own/ api", "own/api", "mtoken/ day", "mtoken/day", "break-even"), "break_even_requests_per_second"
-    ),
-    **dict.fromkeys(("gpus' cost", "margin"), "income_dollars"),
-    "over first": "input_ratio",
-    "out: in": "output_over_input",
-    "cached: in": "cached_over_input",
-    "out:in": "output_over_input",
-    "out:in bound": "output_over_input",
-    "out:in expect": "output_over_input",
-    "cached:in": "cached_over_input",
-    "cached:in expect": "cached_over_input",
-    "j/token": "joules_per_token",
-    "j/token output": "joules_per_token",
-    "requests/s": "requests_per_second",
-    "own": "own_request_dollars",
-    "break-even requests/s": "break_even_requests_per_second",
-    "gpu-hour at par": "break_even_dollars_per_gpu_hour",
-    "usd/1,000 requests": "request_dollars",
-    "income": "income_dollars",
-}
-# terms of matrices -> what they are
-MATRICES: Final[dict[str, str]] = {
-    "attn.qkv": "Projections into attention or a recurrence: queries, keys, values, gates, down to a latent.",
-    "attn.up": "Projections up from a latent or a low rank: MLA's q_b and kv_b, a recurrence's decay and step.",
-    "attn.index": "Projections of a sparse index: its queries, keys and the weights of its heads.",
-    "attn.out": "The output projection of attention or of a recurrence.",
-    "ffn.gate_up": "Gate and up projections of dense feed-forwards.",
-    "ffn.down": "Down projections of dense feed-forwards.",
-    "ffn.shared": "Experts that all tokens share.",
-    "moe.router": "Routers, and gates of shared experts.",
-    "moe.gate_up": "Gate and up projections of routed experts.",
-    "moe.down": "Down projections of routed experts.",
-    "cross.kv": "Keys and values of cross attention.",
-    "other": "Matrices beside attention and feed-forward: adapters, mixers of residual streams.",
-}
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A function that counts a term.
+
+    Args:
+        text: its docstring, without doctest and errors.
+        place: its module and name.
+    """
+
+    text: str
+    place: str
 
 
 def explain(term: str) -> str:
@@ -354,16 +219,24 @@ def explain(term: str) -> str:
     parts = []
     if term in TERMS:
         what = f"{MATRICES[term]}\n\n" if term in MATRICES else ""
-        parts.append(f"{term}: {what}{_counted(*TERMS[term])}")
+        parts.append(f"{term}: {what}{_told(counted(*TERMS[term]))}")
     if term in SERVED:
         what, places = SERVED[term]
         parts.append(f"{term}, with a serving engine: {what}")
-        parts += [_counted(*place_of(name)) for name in places]
+        parts += [_told(counted(*place_of(name))) for name in places]
     return "\n\n".join(parts)
 
 
-def _counted(module: str, path: str) -> str:
-    """A function's docstring, without doctest and errors, and its name."""
+def _told(function: Counted) -> str:
+    return f"{function.text}\n\nCounted by {function.place}"
+
+
+def counted(module: str, path: str) -> Counted:
+    """A function of a term, by its module and name.
+
+    Raises:
+        UsageError: docstrings are stripped.
+    """
     target: object = import_module(module)
     for name in path.split("."):
         target = inspect.getattr_static(target, name)
@@ -372,4 +245,4 @@ def _counted(module: str, path: str) -> str:
         raise UsageError("formulas stand in docstrings, which python -OO strips; run without it")
     # the doctest is for the tests, the errors for those who call it
     text = _RAISES.sub("\n", text.partition(">>>")[0].rstrip() + "\n").rstrip()
-    return f"{text}\n\nCounted by {module}.{path}"
+    return Counted(text, f"{module}.{path}")

@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "attention",
     "speculate",
     "price",
+    "report",
     "validate",
     "check",
     "profile",

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.deploy import Machine, Points, asked_inputs, deploy, efficiency_of, expecting, phases_of
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, present
+from roofcast.cli.session import (
+    Lookup,
+    Output,
+    chart_ending,
+    check_output,
+    explain_or,
+    pictured,
+    present,
+    present_chart,
+)
+
+if TYPE_CHECKING:
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.phases import Asked
+    from roofcast.calculators.sweep import Sweep
 
 
 def estimate(
@@ -38,16 +55,19 @@ def estimate(
     """TTFT, TPOT and tokens/s: bound, expected, interval.
 
     The least time of prefill and decode, term by term, and what bounds each; and the time to expect, with constants
-    fitted to measurements.
+    fitted to measurements. The chart of decode over batches with --out x.png or x.svg.
     """
     explain_or(explain, model)
     from roofcast.calculators.estimate import estimate_result
+    from roofcast.modelspec.step import DECODE
     from roofcast.reports.estimate import estimate_document
 
-    output = Output(format, out, strict)
-    check_output(output, [model or ""])
+    output, chart = Output(format, out, strict), chart_ending(out, format)
+    check_output(output, [model or ""], chart=bool(chart))
     constants = efficiency_of(efficiency)
     phases, points = phases_of(phase), Points(batch, context, prompt, max_num_batched_tokens, prefix_hit)
+    if chart and DECODE not in phases:
+        raise UsageError(f"--out {out}: the chart is of decode; leave --phase {phase} out")
     points.check()
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
     machine = Machine(gpu, gpus, tp, pp, ep, dp, network, engine)
@@ -55,4 +75,25 @@ def estimate(
     wanted = points.asked(phases, made.ready.model)
     result, said = estimate_result(made.ready, wanted)
     inputs = {**made.inputs, **asked_inputs(wanted), **points.inputs, "efficiency": efficiency}
-    present(estimate_document(result, inputs, said + made.remarks), output)
+    swept = _swept(made.ready, wanted, batch) if pictured(out, format) else None
+    document = estimate_document(result, inputs, said + made.remarks, swept)
+    if chart:
+        present_chart(document, output, chart)
+    else:
+        present(document, output)
+
+
+def _swept(ready: Ready, wanted: list[Asked], batch: str | None) -> Sweep | None:
+    """Decode at the first context over the batches asked, up to the one that is, or to the most that fit; None without decode."""
+    from roofcast.calculators.phases import most_sequences
+    from roofcast.calculators.sweep import sweep, sweep_batches
+    from roofcast.modelspec.step import DECODE
+
+    first = next((asked for asked in wanted if asked.phase == DECODE), None)
+    if first is None:
+        return None
+    asked = list(dict.fromkeys(options.batch_list(batch) or []))
+    if len(asked) < 2:  # noqa: PLR2004
+        most = asked or [most_sequences(ready, first.context), options.MOST, *([first.budget] if first.budget else [])]
+        asked = sweep_batches(min(most))
+    return sweep(ready, first.context, asked)

@@ -10,17 +10,28 @@ from roofcast.cli import options
 from roofcast.cli.engine_flags import with_engine_flags
 from roofcast.cli.errors import GateError
 from roofcast.cli.machine import find_machine, machine_remarks
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, present
+from roofcast.cli.session import (
+    Lookup,
+    Output,
+    chart_ending,
+    check_output,
+    explain_or,
+    formats,
+    load,
+    present,
+    present_chart,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.calculators.answer import Remarks
-    from roofcast.calculators.fit import FitResult, Requirement
+    from roofcast.calculators.fit import Requirement
     from roofcast.calculators.rules import Rule
     from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
+    from roofcast.reports.document import Document
 
 
 @with_engine_flags
@@ -52,13 +63,14 @@ def fit(
 ) -> None:
     """Memory, and how many sequences fit: plainly, or as a serving engine counts it.
 
-    The budget term by term, the most sequences at each context, prefill FLOP; with --log a server's own account beside.
+    The budget term by term, the most sequences at each context, prefill FLOP; with --log a server's own account beside;
+    the chart of memory with --out x.png or x.svg.
     """
     explain_or(explain, model or log)
     from roofcast.calculators.rules import parse_rule
 
-    output = Output(format, out, strict)
-    check_output(output, [name for name in (model, log) if name])
+    output, chart = Output(format, out, strict), chart_ending(out, format)
+    check_output(output, [name for name in (model, log) if name], chart=bool(chart))
     asked = Asked(
         model=model,
         gpu=gpu,
@@ -70,15 +82,12 @@ def fit(
         rules=[parse_rule(text) for text in require or []],
         lookup=Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens)),
     )
-    if asked.plain and log is None:
-        result = _plain(asked, reserve, flags, output)
+    document = fit_answer(asked, reserve, flags, log)
+    if chart:
+        present_chart(document, output, chart)
     else:
-        from roofcast.cli.fit_engine import fit_with_engine
-
-        if reserve is not None:
-            raise UsageError(f"--reserve is of --engine none; --engine {engine or 'vllm'} has a budget of its own")
-        result = fit_with_engine(asked, flags, log, output)
-    _leave_unless_met(result.requirements)
+        present(document, output)
+    _leave_unless_met(document.result.requirements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,25 @@ class Asked:
         return {"require": [rule.text for rule in self.rules], **self.lookup.asked}
 
 
-def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], output: Output) -> FitResult:
+def fit_answer(asked: Asked, reserve: str | None, flags: Mapping[str, object], log: str | None) -> Document:
+    """The answer of `fit` as a document, whose result is a `FitResult`; with an engine's rules where one is asked or logged.
+
+    Args:
+        asked: what was asked.
+        reserve: share kept free, as it was written; None is 10 % without an engine.
+        flags: of the engine, by name.
+        log: path of a server's log.
+    """
+    if asked.plain and log is None:
+        return _plain(asked, reserve, flags)
+    from roofcast.cli.fit_engine import fit_with_engine
+
+    if reserve is not None:
+        raise UsageError(f"--reserve is of --engine none; --engine {asked.engine or 'vllm'} has a budget of its own")
+    return fit_with_engine(asked, flags, log)
+
+
+def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object]) -> Document:
     """The plain budget."""
     from dataclasses import replace
 
@@ -143,9 +170,7 @@ def _plain(asked: Asked, reserve: str | None, flags: Mapping[str, object], outpu
         "contexts": wanted,
         **asked.inputs,
     }
-    result = replace(result, requirements=check_rules(asked.rules, result))
-    present(fit_document(result, inputs, said), output)
-    return result
+    return fit_document(replace(result, requirements=check_rules(asked.rules, result)), inputs, said)
 
 
 def wanted_contexts(contexts: tuple[int, ...], rules: list[Rule]) -> list[int]:

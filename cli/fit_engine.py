@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.engine_flags import read_flags
 from roofcast.cli.machine import find_machine, machine_remarks
-from roofcast.cli.session import Output, formats, load, present
+from roofcast.cli.session import formats, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
     from roofcast.modelspec.requested import Requested
     from roofcast.modelspec.sharding import Shards
+    from roofcast.reports.document import Document
 
 # what a log calls the options that are no flags of engines.flags
 DEVICES = {
@@ -52,7 +53,7 @@ class Ask:
     log: StartLog | None
 
 
-def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | None, output: Output) -> FitResult:
+def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | None) -> Document:
     """Answers with an engine's rules, and sets a log beside them where one is given."""
     from roofcast.calculators.engine_fit import fit_engine
     from roofcast.calculators.log_answer import as_logged, log_against
@@ -78,8 +79,7 @@ def fit_with_engine(asked: Asked, written: Mapping[str, object], path: str | Non
         result = replace(result, log=log_against(ask.log, served, memory))
     said += loaded_remarks + _of_device(match, served)
     inputs = _inputs(asked, ask, match, served) | {"contexts": [row.context for row in result.contexts]}
-    present(fit_document(result, inputs, said), output)
-    return result
+    return fit_document(result, inputs, said)
 
 
 def _ask(asked: Asked, written: Mapping[str, object], path: str | None) -> Ask:

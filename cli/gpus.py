@@ -10,13 +10,27 @@ import typer
 
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
-from roofcast.cli.deploy import Points, asked_inputs, one, phases_of
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, formats, load, load_all, present
+from roofcast.cli.deploy import Points, asked_inputs, efficiency_of, one, phases_of
+from roofcast.cli.session import (
+    Lookup,
+    Output,
+    chart_ending,
+    check_output,
+    explain_or,
+    formats,
+    load,
+    load_all,
+    pictured,
+    present,
+    present_chart,
+)
 
 if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.compare import Compared, Refused
     from roofcast.calculators.deployment import Deployment, Ready
-    from roofcast.calculators.gpus import Work
+    from roofcast.calculators.phases import Asked
+    from roofcast.cli.deploy import Efficiencies
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model
 
@@ -36,6 +50,14 @@ def gpus(
     context: options.OneContext = None,
     weights: options.Weights = None,
     kv: options.Kv = None,
+    efficiency: Annotated[
+        str | None,
+        typer.Option(
+            "--efficiency",
+            metavar="NAME",
+            help="Times in the picture: expected (default), bound, or a file of constants.",
+        ),
+    ] = None,
     encoder_tokens: options.EncoderTokens = None,
     revision: options.Revision = None,
     offline: options.Offline = False,
@@ -45,32 +67,46 @@ def gpus(
     explain: options.Explain = None,
     debug: options.Debug = False,
 ) -> None:
-    """Specifications and ridge points (FLOP/byte)."""
+    """Specifications and ridge points (FLOP/byte).
+
+    With --model and --out x.png or x.svg a chart of 2 to 5 of them beside one another.
+    """
     explain_or(explain)
     from roofcast.calculators.answer import remarks
-    from roofcast.calculators.gpus import gpu_rows
+    from roofcast.calculators.gpus import gpu_rows, works_of
     from roofcast.reports.gpus import gpus_document
 
     if local and names:
         raise UsageError(f"--local lists this machine's accelerators; leave it out to see {' '.join(names)}")
-    output = Output(format, out, strict)
-    check_output(output, [model] if model else [])
+    output, chart, drawn = Output(format, out, strict), chart_ending(out, format), pictured(out, format)
+    check_output(output, [model] if model else [], chart=bool(chart))
     _refuse_without_model(
         model,
-        {"--batch": batch, "--context": context, "--weights": weights, "--kv": kv, "--encoder-tokens": encoder_tokens},
-    )
+        {"--batch": batch, "--context": context, "--weights": weights, "--kv": kv, "--efficiency": efficiency,
+         "--encoder-tokens": encoder_tokens},
+    )  # fmt: skip
+    _check_picture(model, efficiency, out, chart=bool(chart), drawn=drawn)
+    constants = efficiency_of(efficiency or "expected")
     tokens = one(context, "--context", DEFAULT_CONTEXT)
     found, code = _found(names or [], local=local)
+    if chart and not _can_be_drawn(found.accelerators):
+        raise typer.Exit(code) if code else UsageError(f"--out {out}: {_count_words(found.accelerators)}")
     if found.accelerators:
         inputs: dict[str, object] = {"names": names or [], "local": local, "notes": list(found.remarks.notes)}
-        said = found.remarks + remarks(_recalled(found.accelerators) if strict else ())
-        works: list[Work] = []
+        said, rows, compared = found.remarks + remarks(_recalled(found.accelerators) if strict else ()), [], None
         if model is not None:
             lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
-            points = Points(batch, str(tokens))
-            works, asked, of_model = _works(model, lookup, found.accelerators, points, (weights, kv))
-            inputs, said = inputs | asked, said + of_model
-        present(gpus_document(gpu_rows(found.accelerators, works), inputs, said), output)
+            held = _held(model, lookup, found.accelerators, Points(batch, str(tokens)), (weights, kv))
+            rows = works_of(held.first, held.asked)
+            inputs, said = inputs | held.inputs, said + held.remarks
+            if drawn and _can_be_drawn(found.accelerators):
+                compared, of_times = _compared(held, constants)
+                inputs, said = {**inputs, "efficiency": efficiency or "expected"}, said + of_times
+        document = gpus_document(gpu_rows(found.accelerators, rows), inputs, said, compared)
+        if chart:
+            present_chart(document, output, chart)
+        else:
+            present(document, output)
     raise typer.Exit(code)
 
 
@@ -79,6 +115,14 @@ def _refuse_without_model(model: str | None, asked: dict[str, str | None]) -> No
     given = [option for option, value in asked.items() if value is not None]
     if model is None and given:
         raise UsageError(f"{given[0]} is of --model; name one, or leave it out")
+
+
+def _check_picture(model: str | None, efficiency: str | None, out: str | None, *, chart: bool, drawn: bool) -> None:
+    """Refuses a chart without a model, and constants of times that nothing shows."""
+    if chart and model is None:
+        raise UsageError(f"--out {out}: the chart compares GPUs by what a model makes of them; name one with --model")
+    if efficiency is not None and not drawn:
+        raise UsageError("--efficiency is of a picture's times; give --out x.png, x.svg or x.html, or leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +151,42 @@ def _found(names: list[str], *, local: bool) -> tuple[Found, int]:
     return Found([match.accelerator for match in matches], said), code
 
 
-def _works(
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A model held against accelerators.
+
+    Args:
+        model: what is held.
+        deployments: one an accelerator.
+        asked: its steps.
+        inputs: how it was asked for.
+        remarks: what should be said of it.
+    """
+
+    model: Model
+    deployments: list[Deployment]
+    asked: list[Asked]
+    inputs: dict[str, object]
+    remarks: Remarks
+
+    @property
+    def first(self) -> Ready:
+        """The model on the first device that states a peak for it: its work is the same on all."""
+        from roofcast.calculators.deployment import prepare
+
+        *most, last = self.deployments
+        for deployment in most:
+            with suppress(UsageError):
+                return prepare(self.model, deployment)
+        return prepare(self.model, last)
+
+
+def _held(
     model: str, lookup: Lookup, gpus: list[Accelerator], points: Points, asked_formats: tuple[str | None, str | None]
-) -> tuple[list[Work], dict[str, object], Remarks]:
-    """A model's works, how they were asked for, and what should be said of the model."""
+) -> Held:
+    """A model, loaded, and its steps that are asked for."""
     from roofcast.calculators.cache_format import cache_format
     from roofcast.calculators.deployment import Deployment
-    from roofcast.calculators.gpus import works_of
     from roofcast.calculators.remarks import model_remarks
 
     weight_format, asked_kv = formats(*asked_formats)
@@ -121,20 +194,77 @@ def _works(
     loaded = load(model, lookup)
     kv_format, of_cache = cache_format(loaded, asked_kv, "none")
     wanted = points.asked(phases_of(None), loaded)
-    works = works_of(_first_that_can(loaded, [Deployment(gpu, kv_format, weight_format) for gpu in gpus]), wanted)
     inputs = {"model": model, "weights": asked_formats[0], "kv": kv_format.name, **asked_inputs(wanted), **lookup.asked}
-    return works, inputs, model_remarks(loaded, weight_format, [one.context for one in wanted]) + of_cache
+    said = model_remarks(loaded, weight_format, [one.context for one in wanted]) + of_cache
+    return Held(loaded, [Deployment(gpu, kv_format, weight_format) for gpu in gpus], wanted, inputs, said)
 
 
-def _first_that_can(model: Model, deployments: list[Deployment]) -> Ready:
-    """A model on the first device that states a peak for it: its work is the same on all."""
+def _can_be_drawn(gpus: list[Accelerator]) -> bool:
+    """Whether there are as many accelerators as a chart tells apart."""
+    from roofcast.reports.gpus import FEWEST, MOST
+
+    return FEWEST <= len({gpu.id for gpu in gpus}) <= MOST
+
+
+def _count_words(gpus: list[Accelerator]) -> str:
+    """How many a chart compares."""
+    from roofcast.reports.gpus import FEWEST, MOST
+
+    return f"the chart compares {FEWEST} to {MOST} GPUs and not {len({gpu.id for gpu in gpus})}; name them"
+
+
+def _compared(held: Held, efficiencies: Efficiencies) -> tuple[Compared, Remarks]:
+    """The accelerators beside one another at the largest batch asked that all have room for, else at the smallest."""
+    from roofcast.calculators.compare import compare
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.phases import most_sequences
+
+    context, batches = held.asked[0].context, [asked.batch for asked in held.asked]
+    each = {deployment.accelerator.id: deployment for deployment in held.deployments}
+    rows = [_ready(held.model, deployment, efficiencies) for deployment in each.values()]
+    able = [row for row in rows if isinstance(row, Ready)]
+    rooms = [most for row in able if (most := most_sequences(row, context))]
+    fitting = [batch for batch in batches if rooms and batch <= min(rooms)]
+    compared = compare(rows, max(fitting, default=min(batches)), context, context)
+    return compared, _said_of(able, context)
+
+
+def _said_of(able: list[Ready], context: int) -> Remarks:
+    """What should be said of all, and whose constants times are expected with."""
+    from dataclasses import replace
+
+    from roofcast.calculators.answer import Remarks, remarks
+    from roofcast.calculators.estimate import constants_remarks, ready_remarks
+
+    engines: dict[str, list[str]] = {}
+    said = Remarks()
+    for row in able:
+        said += ready_remarks(row, [context])
+        if row.expectation is not None:
+            named = replace(row, deployment=replace(row.deployment, engine=row.expectation.engine))
+            said += constants_remarks(named)
+            engines.setdefault(row.expectation.engine, []).append(row.deployment.accelerator.id)
+    return said + remarks(
+        f"expected times of {', '.join(names)} are as under {engine}; --efficiency bound shows bounds instead"
+        for engine, names in engines.items()
+    )
+
+
+def _ready(model: Model, deployment: Deployment, efficiencies: Efficiencies) -> Ready | Refused:
+    """The model on one accelerator with its constants, or why it cannot run there."""
+    from dataclasses import replace
+
+    from roofcast.calculators.compare import Refused
     from roofcast.calculators.deployment import prepare
+    from roofcast.calculators.expected.expectation import expectation_for
 
-    *most, last = deployments
-    for deployment in most:
-        with suppress(UsageError):
-            return prepare(model, deployment)
-    return prepare(model, last)
+    try:
+        ready = prepare(model, deployment)
+    except UsageError as error:
+        return Refused(deployment.accelerator, str(error))
+    if not efficiencies.wanted:
+        return ready
+    return replace(ready, expectation=expectation_for(ready, efficiencies.file))
 
 
 def _local() -> list[tuple[str, float | None]]:

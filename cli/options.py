@@ -217,7 +217,7 @@ Require = Annotated[
     typer.Option("--require", metavar="RULE", help="Gate such as 'sequences>=100@4k'; exit 1 where it fails."),
 ]
 Format = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="text, json, csv or markdown (default: text).")
+    str | None, typer.Option("--format", metavar="FORMAT", help="text, json, csv, markdown or html (default: text).")
 ]
 Out = Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write to FILE, in the format of its ending.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse assumed inputs (exit 3).")]

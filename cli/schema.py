@@ -16,7 +16,7 @@ def schema(
         str,
         typer.Argument(
             metavar="COMMAND",
-            help="kv, model, gpus, fit, roofline, estimate, levers, attention, speculate, price, validate, check or profile.",
+            help="Any of the commands that answer: kv, model, gpus, fit, roofline, estimate, levers, ... profile.",
         ),
     ],
     debug: options.Debug = False,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import OK, StrictError, complain, exit_code, show_traceback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
@@ -54,6 +55,9 @@ class Output:
     command: str = ""
 
 
+_KEPT: ContextVar[dict[tuple[str, Lookup], Model] | None] = ContextVar("kept_models", default=None)
+
+
 def load(name: str, lookup: Lookup) -> Model:
     """Resolves a model and reads its architecture, with a progress bar on a terminal.
 
@@ -64,11 +68,27 @@ def load(name: str, lookup: Lookup) -> Model:
     from roofcast.modelspec.model import load_model
     from roofcast.modelspec.source import resolve
 
+    kept = _KEPT.get()
+    if kept is not None and (name, lookup) in kept:
+        return kept[name, lookup]
     with shard_progress(name) as progress:
         checkpoint = resolve(
             name, revision=lookup.revision, offline=lookup.offline, progress=progress, thorough=lookup.thorough
         )
-    return load_model(checkpoint, drafting=lookup.mtp, encoder_tokens=lookup.encoder_tokens)
+    model = load_model(checkpoint, drafting=lookup.mtp, encoder_tokens=lookup.encoder_tokens)
+    if kept is not None:
+        kept[name, lookup] = model
+    return model
+
+
+@contextmanager
+def keeping_models() -> Iterator[None]:
+    """While it lasts each model is read once, for an answer that is put together of several."""
+    token = _KEPT.set({})
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
 
 
 def formats(weights: str | None, kv: str | None) -> tuple[Requested | None, Format | None]:
@@ -120,8 +140,7 @@ def present(document: Document, output: Output) -> None:
     """
     from roofcast.reports.outputs import outputs_of
 
-    if output.strict and document.remarks.assumptions:
-        raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
+    refuse_assumed(document, output)
     name, outputs = _format_name(output, document.command), outputs_of(document.command)
     if name in MADE:
         from roofcast.reports.made import made_by
@@ -144,6 +163,16 @@ def present(document: Document, output: Output) -> None:
     if name == "csv":  # JSON carries its assumptions, text shows them
         for assumption in document.remarks.assumptions:
             complain(f"assumed: {assumption}")
+
+
+def refuse_assumed(document: Document, output: Output) -> None:
+    """Refuses a document that rests on a guess, where `--strict` asks so.
+
+    Raises:
+        StrictError: something was assumed.
+    """
+    if output.strict and document.remarks.assumptions:
+        raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
 
 
 def chart_ending(out: str | None, format_name: str | None) -> str | None:
@@ -173,7 +202,9 @@ def pictured(out: str | None, format_name: str | None) -> bool:
     from roofcast.reports.outputs import ENDINGS
 
     ending = Path(out).suffix.lower() if out is not None else ""
-    return "html" in {format_name, ENDINGS.get(ending)} if format_name or ending not in CHARTS else True
+    if format_name is not None:
+        return format_name == "html"
+    return ending in CHARTS or ENDINGS.get(ending) == "html"
 
 
 def present_chart(document: Document, output: Output, ending: str) -> None:
@@ -185,8 +216,7 @@ def present_chart(document: Document, output: Output, ending: str) -> None:
     """
     from roofcast.reports.charts import chart_file
 
-    if output.strict and document.remarks.assumptions:
-        raise StrictError("--strict refuses what is assumed: " + "; ".join(document.remarks.assumptions))
+    refuse_assumed(document, output)
     drawn = chart_file(document.charts[0], ending)
     present(document, Output("text", None, output.strict))
     write_file(Path(output.out or ""), drawn)

@@ -52,11 +52,13 @@ class Chart:
         kind: its row in `KINDS`; the name of its file too.
         result: what its function draws.
         says: what it shows, in a sentence with its main numbers, for those who do not see it.
+        file: where it was drawn, as a document beside it would link it; empty where it was not.
     """
 
     kind: str
     result: Any
     says: str = ""
+    file: str = ""
 
 
 def drawn(chart: Chart) -> Figure:

@@ -64,6 +64,21 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """A number that stands large above everything else.
+
+    Args:
+        name: what it is.
+        value: with its unit.
+        note: what belongs to it: an interval, a load.
+    """
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a longer document.
 
@@ -95,6 +110,7 @@ class Document:
         charts: drawn where the format has pictures; the first is the one of an image file.
         sections: parts with a heading each, of a report.
         made: how it came to be, where the format tells.
+        keys: the numbers that matter most, where the format has room for them.
     """
 
     command: str
@@ -107,6 +123,16 @@ class Document:
     charts: tuple[Chart, ...] = ()
     sections: tuple[Section, ...] = ()
     made: Made | None = None
+    keys: tuple[Key, ...] = ()
+
+
+def made_words(made: Made) -> str:
+    """How a document came to be, in a line.
+
+    >>> made_words(Made("roofcast kv gpt2", "0.1.0", "2026-11-30"))
+    'roofcast 0.1.0 on 2026-11-30: roofcast kv gpt2'
+    """
+    return f"roofcast {made.version} on {made.day}: {made.command}"
 
 
 def table(

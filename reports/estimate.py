@@ -1,4 +1,4 @@
-"""`estimate` as a document: the verdict, a table a phase, the terms of one row of each."""
+"""`estimate` as a document: the verdict, a table a phase, the terms of one row of each, charts of decode over batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.hwdb.units import show_percent, show_si
 from roofcast.modelspec.op import COLLECTIVE
 from roofcast.modelspec.step import MIXED
+from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.deployed import DECIDED, on_devices, phase_title, setup_lines, step_name
 from roofcast.reports.document import Document, Table, plain, table
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.estimate import EstimateResult
     from roofcast.calculators.estimate_rows import Phase, TermRow
+    from roofcast.calculators.sweep import Sweep, SweepPoint
 
 GB: Final = 1e9
 MB: Final = 1e6
@@ -43,8 +45,10 @@ APART: Final = {  # how constants differ from what is asked
 HEADING: Final = ("bound\nby", "tokens/s", "FLOP", "weights\nGB", "KV,\nstate\nGB", "FLOP/B")
 
 
-def estimate_document(result: EstimateResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
-    """The page of `estimate`."""
+def estimate_document(
+    result: EstimateResult, inputs: Mapping[str, Any], remarks: Remarks, sweep: Sweep | None = None
+) -> Document:
+    """The page of `estimate`; with decode over batches its charts and their table."""
     phases = list(dict.fromkeys(row.phase for row in result.phases))
     rows = {phase: [row for row in result.phases if row.phase == phase] for phase in phases}
     shown = [row for phase in phases if (row := next((row for row in rows[phase] if row.fits), None))]
@@ -54,8 +58,73 @@ def estimate_document(result: EstimateResult, inputs: Mapping[str, Any], remarks
         result=result,
         records=[_record(result, row) for row in result.phases],
         lines=tuple(map(plain, _lines(result, inputs))),
-        tables=(*(_times(phase, rows[phase]) for phase in phases), *(_terms(row) for row in shown)),
+        tables=(
+            *(_times(phase, rows[phase]) for phase in phases),
+            *([sweep_table(sweep)] if sweep else []),
+            *(_terms(row) for row in shown),
+        ),
         remarks=remarks + _notes(result, inputs),
+        charts=sweep_charts(sweep) if sweep else (),
+    )
+
+
+def sweep_charts(sweep: Sweep) -> tuple[Chart, Chart]:
+    """Time of a step over batches, and tokens/s against that time."""
+    return Chart("sweep", sweep, sweep_says(sweep)), Chart("latency", sweep, latency_says(sweep))
+
+
+def sweep_says(sweep: Sweep) -> str:
+    """The main numbers of the first chart."""
+    where = f"{sweep.model} on {on_devices(sweep.gpu, sweep.layout)} at {context_name(sweep.context)}"
+    if not sweep.fitting:
+        return f"{where}: no sequence fits: {sweep.reason}."
+    ends = dict.fromkeys((sweep.fitting[0], sweep.fitting[-1]))
+    said = " and ".join(
+        f"{millis(point.seconds)} ms for {count(point.batch)}"
+        + (f" (bound {millis(point.bound_seconds)}, " if sweep.fitted else " (")
+        + f"memory alone {millis(point.memory_seconds)}, arithmetic alone {millis(point.compute_seconds)})"
+        for point in ends
+    )
+    return f"{where}: a decode step takes {said}; {count(sweep.most_sequences)} sequences fit."
+
+
+def latency_says(sweep: Sweep) -> str:
+    """The main numbers of the second chart."""
+    where = f"{sweep.model} on {on_devices(sweep.gpu, sweep.layout)} at {context_name(sweep.context)}"
+    if not sweep.fitting:
+        return f"{where}: no sequence fits: {sweep.reason}."
+    ends = list(dict.fromkeys((sweep.fitting[0], sweep.fitting[-1])))
+    said = " and ".join(
+        f"{figures(one.rate)} tokens/s at {millis(one.seconds)} ms a token with {count(one.batch)}" for one in ends
+    )
+    limit, best = sweep.tpot_limit_seconds, sweep.within_limit
+    if limit is None:
+        return f"{where}: {said}."
+    within = f"{count(best.batch)} at once, {figures(best.rate)} tokens/s" if best else "not even one sequence"
+    return f"{where}: {said}; within {millis(limit)} ms: {within}."
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """The points of both charts."""
+    linked, fitted = any(point.link_seconds for point in sweep.points), sweep.fitted
+    header = ("batch", "memory\nms", "arithmetic\nms", *(["links\nms"] if linked else []), "bound\nms")
+    header += (*(["expect\nms", "80 %\ninterval"] if fitted else []), "tokens/s")
+    rows = [_swept(point, linked=linked, fitted=fitted) for point in sweep.points]
+    title = f"decode at {context_name(sweep.context)}: each limit by itself, and the longest of them, operation by operation"
+    return table(header, rows, title=title, left=())
+
+
+def _swept(point: SweepPoint, *, linked: bool, fitted: bool) -> tuple[str, ...]:
+    low, high = millis(point.low_seconds), millis(point.high_seconds)
+    wide = NOTHING if point.expected_seconds is None else f"{low}-{high}"
+    return (
+        count(point.batch),
+        millis(point.memory_seconds),
+        millis(point.compute_seconds),
+        *([millis(point.link_seconds)] if linked else []),
+        millis(point.bound_seconds),
+        *([millis(point.expected_seconds), wide] if fitted else []),
+        figures(point.rate),
     )
 
 

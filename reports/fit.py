@@ -1,15 +1,17 @@
-"""`fit` as a document: verdict, memory term by term, sequences at each context."""
+"""`fit` as a document: verdict, memory term by term, sequences at each context, and a chart of the memory."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
 from roofcast.hwdb.units import show_percent
+from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, Table, plain, table
 from roofcast.reports.fit_engine import engine_lines, engine_tables, log_notes, more_tables
-from roofcast.reports.numbers import GIB, billions, count, fixed
+from roofcast.reports.numbers import GIB, billions, context_name, count, figures, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.fit import FitContext, FitResult
 
 GB = 1e9
+STATES: Final = frozenset({"state", "states"})  # terms of llama.cpp and SGLang
 OF_ENGINE: Final = ("engine", "engine_version", "kv_tokens", "blocks", "max_concurrency")  # of every row of CSV
 
 
@@ -28,6 +31,7 @@ def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks)
     first = engine_tables(result) if served else [_memory(result, inputs)]
     of_engine = {name: getattr(result, name) for name in OF_ENGINE if served}
     notes = (*log_notes(result.log), *((crossover,) if crossover else ()))
+    drawn = one_replica(result, inputs.get("dp") or 1)
     return Document(
         command="fit",
         inputs=inputs,
@@ -46,6 +50,66 @@ def fit_document(result: FitResult, inputs: Mapping[str, Any], remarks: Remarks)
         lines=tuple(map(plain, lines)),
         tables=(*first, _contexts(result), *more_tables(result)),
         remarks=remarks + Remarks(notes=notes),
+        charts=(Chart("memory", drawn, memory_says(drawn)),),
+    )
+
+
+def one_replica(result: FitResult, replicas: int) -> FitResult:
+    """What one of several replicas answers, whose devices hold its sequences alone: the memory of a device is of these."""
+    if replicas == 1:
+        return result
+    rows = [replace(row, max_sequences=row.max_sequences // replicas) for row in result.contexts]
+    version = f"{result.engine_version or ''}, one of {replicas} replicas"
+    return replace(result, contexts=rows, engine_version=version)
+
+
+def cache_of(result: FitResult) -> float:
+    """What sequences may take of one device, fixed states that an engine counts apart among it; below zero without room. [B]"""
+    return result.memory.kv_bytes + _states(result)
+
+
+def engine_of(result: FitResult) -> float:
+    """What an engine and CUDA take of one device, without states of sequences. [B]"""
+    return result.memory.overhead_bytes - _states(result)
+
+
+def _states(result: FitResult) -> float:
+    return sum(term.bytes for term in result.terms if term.name in STATES)
+
+
+def memory_says(result: FitResult) -> str:
+    """The main numbers of one device's memory, in a sentence."""
+    memory = result.memory
+    sizes = {
+        "weights": memory.weight_bytes,
+        "activations": memory.activation_bytes,
+        "engine": engine_of(result),
+        "KV cache": max(0.0, cache_of(result)),
+    }
+    parts = ", ".join(f"{name} {figures(size / GIB)} GiB" for name, size in sizes.items() if size or name == "KV cache")
+    of = "" if result.gpus == 1 else f" of {result.gpus}"
+    fits = "fits" if result.fits else "does not fit"
+    return (
+        f"Memory of one {result.gpu}{of}, {figures(memory.total_bytes / GIB)} GiB: {parts}. "
+        f"{result.model} {fits}: {verdict_of(result)}."
+    )
+
+
+def verdict_of(result: FitResult) -> str:
+    """How many sequences run at once, or what does not fit, in a few words."""
+    rows, memory = result.contexts, result.memory
+    if result.fits:
+        ends = [rows[0], *rows[1:][-1:]]
+        said = " or ".join(f"{count(row.max_sequences)} of {context_name(row.context)}" for row in ends)
+        return f"{said} tokens at once"
+    if cache_of(result) <= 0:
+        return f"weights {figures(memory.weight_bytes / GIB)} GiB, budget {figures(memory.budget_bytes / GIB)} GiB"
+    short = next(row for row in rows if row.max_sequences < 1)
+    if short.kv_bytes_per_sequence <= cache_of(result):
+        return result.reason or ""
+    return (
+        f"a sequence of {context_name(short.context)} takes {figures(short.kv_bytes_per_sequence / GIB)} GiB, "
+        f"{figures(cache_of(result) / GIB)} GiB are left for the cache"
     )
 
 

@@ -1,21 +1,26 @@
-"""`gpus` as a document: one row an accelerator, or a page for a few."""
+"""`gpus` as a document: one row an accelerator, or a page for a few; a few beside one another as a chart too."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
+from roofcast.calculators.compare import EXPECTED
 from roofcast.hwdb.units import show_bytes, show_si
+from roofcast.reports.charts import Chart
 from roofcast.reports.document import Document, Table, plain, table
-from roofcast.reports.numbers import GIB, NOTHING, context_name, figures, fixed, ratio
+from roofcast.reports.numbers import GIB, NOTHING, context_name, count, figures, fixed, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from roofcast.calculators.compare import Compared, GpuCompared
     from roofcast.calculators.gpus import Gpu, GpuIntensity, GpusResult
 
 # formats whose ridge point the overview shows; a page of one device shows all
 OVERVIEW: Final = ("fp16", "bf16", "fp8", "fp4")
+FEWEST, MOST = 2, 5  # devices that are compared in a chart; shapes and colours tell no more apart
 PAGES: Final = 3  # devices asked by name that get a page each
 NOT_VERIFIED: Final = "not verified"
 OVERVIEW_NOTES: Final = Remarks(
@@ -30,8 +35,10 @@ RATIO_NOTE: Final = (
 )
 
 
-def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
-    """An overview, or a page each where few were asked by name."""
+def gpus_document(
+    result: GpusResult, inputs: Mapping[str, Any], remarks: Remarks, compared: Compared | None = None
+) -> Document:
+    """An overview, or a page each where few were asked by name; with `compared` their chart and its table."""
     asked = bool(inputs["names"]) or bool(inputs["local"])
     pages = asked and len(result.gpus) <= PAGES and not _points(result)
     tables = tuple(t for gpu in result.gpus for t in _page(gpu)) if pages else (_overview(result),)
@@ -41,10 +48,12 @@ def gpus_document(result: GpusResult, inputs: Mapping[str, Any], remarks: Remark
         inputs=inputs,
         result=result,
         records=result.gpus,
-        tables=tables,
+        tables=(*([compared_table(compared)] if compared else []), *tables),
         remarks=remarks
         + (Remarks() if pages else OVERVIEW_NOTES)
-        + Remarks(notes=(RATIO_NOTE,) if _points(result) else ()),
+        + Remarks(notes=(RATIO_NOTE,) if _points(result) else ())
+        + (Remarks(notes=compared_notes(compared)) if compared else Remarks()),
+        charts=(Chart("gpus", compared, compared_says(compared)),) if compared else (),
     )
 
 
@@ -92,6 +101,154 @@ def _against(result: GpusResult, inputs: Mapping[str, Any]) -> tuple[Table, ...]
     header = ("id", "computed\nin", "ridge\nFLOP/B", *steps)
     title = plain(f"{inputs.get('model') or 'the model'} beside ridge points")
     return (table(header, rows, title=title, left=(0, 1), breaks=range(4, len(header)), keys=3),)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One row: a number of each GPU.
+
+    Args:
+        name: of it.
+        of: where it is in a row.
+        shown: as people read it.
+        inverted: whether less is better, as of times.
+        follows: the fact of the device that it follows; empty of the fact itself.
+    """
+
+    name: Callable[[Compared], str]
+    of: Callable[[GpuCompared], float | None]
+    shown: Callable[[GpuCompared, float], str]
+    inverted: bool = False
+    follows: str = ""
+
+
+def _millis(_: GpuCompared, seconds: float) -> str:
+    return f"{figures(seconds * 1e3)} ms"
+
+
+#: facts of devices, and below each what follows it
+QUANTITIES: Final = (
+    Quantity(lambda _: "memory", lambda row: row.memory_bytes, lambda _, size: f"{size / 1e9:,.0f} GB"),
+    Quantity(
+        lambda said: f"sequences at {context_name(said.context)}",
+        lambda row: row.most_sequences,
+        lambda _, most: count(int(most)),
+        follows="memory",
+    ),
+    Quantity(
+        lambda _: "bandwidth",
+        lambda row: row.bandwidth_bytes_per_second,
+        lambda _, rate: show_si(rate, "B/s"),
+    ),
+    Quantity(lambda _: "TPOT of 1", lambda row: row.tpot_one_seconds, _millis, inverted=True, follows="bandwidth"),
+    Quantity(
+        lambda said: f"TPOT of {said.batch:,}",
+        lambda row: row.tpot_seconds,
+        _millis,
+        inverted=True,
+        follows="bandwidth",
+    ),
+    Quantity(
+        lambda said: f"tokens/s of {said.batch:,}",
+        lambda row: row.tokens_per_second,
+        lambda _, rate: figures(rate),
+        follows="bandwidth",
+    ),
+    Quantity(
+        lambda _: "peak",
+        lambda row: row.peak_flops_per_second,
+        lambda row, peak: f"{show_si(peak, 'FLOP/s', 3)} {row.format}",
+    ),
+    Quantity(
+        lambda said: f"TTFT of {context_name(said.prompt)}",
+        lambda row: row.ttft_seconds,
+        _millis,
+        inverted=True,
+        follows="peak",
+    ),
+)
+
+
+def quantities_of(compared: Compared) -> list[Quantity]:
+    """The rows that there are: tokens/s and TPOT of a batch of one say the same as TPOT of 1."""
+    return [one for one in QUANTITIES if compared.batch > 1 or one.of not in _OF_A_BATCH]
+
+
+_OF_A_BATCH: Final = tuple(one.of for one in QUANTITIES[4:6])
+
+
+def gain(quantity: Quantity, row: GpuCompared, base: GpuCompared) -> float | None:
+    """How many times better a row is than the first: the ratio, of times its inverse; None where either has none. [-]"""
+    value, other = quantity.of(row), quantity.of(base)
+    if not value or not other:
+        return None
+    return other / value if quantity.inverted else value / other
+
+
+def value_words(quantity: Quantity, row: GpuCompared) -> str:
+    """A value in its unit, or why there is none."""
+    value = quantity.of(row)
+    if value is not None:
+        return quantity.shown(row, value)
+    return "not stated" if not quantity.follows else "cannot run" if row.most_sequences is None else "does not fit"
+
+
+def compared_says(compared: Compared) -> str:
+    """How the others do against the first, in a sentence each."""
+    first, said = compared.rows[0], []
+    for row in compared.rows[1:]:
+        gains = [
+            f"{ratio(made)}x {quantity.name(compared)}"
+            for quantity in quantities_of(compared)
+            if (made := gain(quantity, row, first)) is not None
+        ]
+        short = f"; {compared.model} does not fit: {row.reason}" if row.reason else ""
+        said.append(f"{row.gpu} against {first.gpu}, times inverted: {', '.join(gains)}{short}.")
+    more = f" {first.gpu}: {first.reason}." if first.reason else ""
+    return f"{compared.model}, {compared.batch:,} at once at {context_name(compared.context)}: {' '.join(said)}{more}"
+
+
+def compared_document(compared: Compared, inputs: Mapping[str, Any], remarks: Remarks) -> Document:
+    """A part of a report: accelerators beside one another, for one model."""
+    return Document(
+        command="gpus",
+        inputs=inputs,
+        result=compared,
+        records=compared.rows,
+        tables=(compared_table(compared),),
+        remarks=remarks + Remarks(notes=compared_notes(compared)),
+        charts=(Chart("gpus", compared, compared_says(compared)),),
+    )
+
+
+def compared_table(compared: Compared) -> Table:
+    """Every quantity of the chart, a column a GPU, beside each but the first how many times as good it is."""
+    first, *others = compared.rows
+    header = ["", _named(first)]
+    for row in others:
+        header += [_named(row), "times"]
+    times = "expected times" if compared.basis == EXPECTED else "bounds"
+    title = plain(f"{compared.model} on each, {times}; beside each how many times as good as {_named(first)}")
+    rows = [_quantity_cells(compared, one) for one in quantities_of(compared)]
+    return table(header, rows, title=title, breaks=range(2, len(header), 2))
+
+
+def _named(row: GpuCompared) -> str:
+    return f"{row.gpus} x {row.gpu}" if row.gpus > 1 else row.gpu
+
+
+def _quantity_cells(compared: Compared, one: Quantity) -> list[str]:
+    first, *others = compared.rows
+    cells = [f"{'  ' if one.follows else ''}{one.name(compared)}", value_words(one, first)]
+    for row in others:
+        made = gain(one, row, first)
+        cells += [value_words(one, row), NOTHING if made is None else f"{ratio(made)}x"]
+    return cells
+
+
+def compared_notes(compared: Compared) -> tuple[str, ...]:
+    """Why there are no times where there are none."""
+    return tuple(f"{row.gpu}: {row.reason}" for row in compared.rows if row.reason)
 
 
 def _doubted(gpu: Gpu) -> bool:

@@ -1,29 +1,46 @@
-"""`kv` as a document: one row a model, and what an engine with pages reserves where that is more."""
+"""`kv` as a document: one row a model, what an engine with pages reserves where that is more, and a chart of curves."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.answer import Remarks
 from roofcast.calculators.kv import KvModel, KvResult
+from roofcast.reports.chart import MOST_CONTEXTS
+from roofcast.reports.charts import Chart
 from roofcast.reports.document import Document, Table, table
-from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, context_name, count, fixed
+from roofcast.reports.numbers import GIB, KIB, NOTHING, billions, context_name, count, figures, fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.kv_curves import KvCurve, KvCurves
 
     Column = tuple[str, Callable[[KvModel], str]]  # heading and cell
 
 MIB: Final = 2.0**20
+MOST_CURVES: Final = MOST_CONTEXTS  # as many colours
 
 
 def kv_document(
-    rows: Sequence[KvModel], inputs: Mapping[str, Any], remarks: Remarks, *, contexts: Sequence[int] | None
+    rows: Sequence[KvModel],
+    inputs: Mapping[str, Any],
+    remarks: Remarks,
+    *,
+    contexts: Sequence[int] | None,
+    curves: KvCurves | None = None,
 ) -> Document:
-    """The tables of `kv`; `contexts` are those asked, None for each model's own default.
+    """The tables of `kv`, and its chart where there are curves.
 
     Where an engine with pages reserves more than a sequence needs, both stand in a table of their own.
+
+    Args:
+        rows: one a model.
+        inputs: what was asked.
+        remarks: to be said beside it.
+        contexts: those asked; None for each model's own default.
+        curves: of the same models.
     """
     more = any(row.reserved_bytes != row.cache_bytes for row in rows)
     model: list[Column] = [("model", lambda row: row.model)]
@@ -34,8 +51,75 @@ def kv_document(
         title = "cache of a sequence, and what an engine with pages reserves for it"
         tables.append(_table(rows, [*model, page], _caches(rows, contexts, reserved=True), title=title))
     return Document(
-        command="kv", inputs=inputs, result=KvResult(list(rows)), records=rows, tables=tuple(tables), remarks=remarks
+        command="kv",
+        inputs=inputs,
+        result=KvResult(list(rows)),
+        records=rows,
+        tables=tuple(tables),
+        remarks=remarks + Remarks(notes=_no_chart(curves)),
+        charts=_charts(curves),
     )
+
+
+def _drawable(curves: KvCurves | None) -> list[KvCurve]:
+    """Curves with a line to draw."""
+    return [curve for curve in (curves.curves if curves else ()) if curve.keeps]
+
+
+def _charts(curves: KvCurves | None) -> tuple[Chart, ...]:
+    """The chart of curves; none of more models than it tells apart, or where no layer keeps anything."""
+    if curves is None or not 0 < len(_drawable(curves)) <= MOST_CURVES:
+        return ()
+    kept = replace(curves, curves=_drawable(curves))
+    return (Chart("kv", kept, curves_say(kept)),)
+
+
+def _no_chart(curves: KvCurves | None) -> tuple[str, ...]:
+    """Why many curves have no chart."""
+    count = len(_drawable(curves))
+    return (f"no chart of cache against context: {many_models(count)}",) if count > MOST_CURVES else ()
+
+
+def curves_say(curves: KvCurves) -> str:
+    """The main numbers of curves, in a sentence a model.
+
+    >>> from roofcast.calculators.kv_curves import KvCurve, KvCurves
+    >>> curves_say(KvCurves([KvCurve("m", "MHA", "bf16", [1024, 4096], [2**29, 2**31], 2**31, 4096, 4096)]))
+    'KV cache of one sequence: m (MHA) 0.50 GiB at 1k to 2.00 GiB at 4k tokens, weights 2.00 GiB, which it reaches at 4,096.'
+    """
+    said = "; ".join(_curve_says(curve) for curve in curves.curves)
+    memory = ""
+    if curves.whole_memory:
+        on = f"{curves.gpus} x {curves.gpu}" if curves.gpus > 1 else f"one {curves.gpu}"
+        memory = f" Memory of {on}: {_sized(curves.whole_memory)}."
+    return f"KV cache of one sequence: {said}.{memory}"
+
+
+def _curve_says(curve: KvCurve) -> str:
+    first, last = curve.contexts[0], curve.contexts[-1]
+    least, most = curve.cache_bytes[0], curve.cache_bytes[-1]
+    grown = (
+        f"{_sized(most)} at any context"
+        if least == most
+        else f"{_sized(least)} at {context_name(first)} to {_sized(most)} at {context_name(last)} tokens"
+    )
+    weights = "" if curve.weight_bytes is None else f", weights {_sized(curve.weight_bytes)}"
+    equal = "" if curve.equal_context is None else f", which it reaches at {curve.equal_context:,}"
+    return f"{curve.model} ({curve.attention}) {grown}{weights}{equal}"
+
+
+def _sized(size: float) -> str:
+    """A size in GiB, or MiB where it is small.
+
+    >>> _sized(2**34), _sized(36 * 2**20)
+    ('16.0 GiB', '36.0 MiB')
+    """
+    return f"{figures(size / GIB)} GiB" if size >= GIB / 2 else f"{figures(size / MIB)} MiB"
+
+
+def many_models(count: int) -> str:
+    """Why there is no chart of many models."""
+    return f"a chart tells {MOST_CURVES} models apart and not {count}; give fewer"
 
 
 def _table(

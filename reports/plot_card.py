@@ -125,15 +125,14 @@ def name_axes(axes: Axes, across: str, up: str) -> None:
 
 def name_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Names of lines at their right ends, moved apart where they would cover one another; call it when limits are set."""
-    at = {end: axes.transData.transform((1.0, end.y))[1] * POINT / DPI for end in ends}
-    step, floor = TEXT * 1.15, float("-inf")
-    right = axes.get_position().x1 * WIDTH * POINT + 4
-    for end in sorted(ends, key=lambda end: at[end]):
-        floor = max(at[end], floor + step)
+    box = axes.get_position()
+    right, page = box.x1 * WIDTH * POINT + 4, axes.figure.get_figheight() * POINT
+    wanted = [axes.transData.transform((1.0, end.y))[1] * POINT / DPI for end in ends]
+    for end, height in zip(ends, spread(wanted, TEXT * 1.15, (box.y0 * page, box.y1 * page)), strict=True):
         axes.annotate(
             known(end.text),
             (0, 0),
-            xytext=(right, floor),
+            xytext=(right, height),
             textcoords="figure points",
             va="center",
             ha="left",
@@ -142,3 +141,21 @@ def name_ends(axes: Axes, ends: Sequence[End]) -> None:
             annotation_clip=False,
             parse_math=False,
         )
+
+
+def spread(wanted: Sequence[float], step: float, ends: tuple[float, float]) -> list[float]:
+    """Heights at least a step apart, as wanted where they may be, between both ends where there is room.
+
+    >>> spread([5, 5, 1], 2, (0, 20)), spread([9, 9, 9], 2, (0, 10))
+    ([5, 7, 1], [6, 8, 10])
+    """
+    order = sorted(range(len(wanted)), key=lambda place: wanted[place])
+    heights = [wanted[place] for place in order]
+    heights[0:1] = [max(ends[0], height) for height in heights[0:1]]
+    for place in range(1, len(heights)):
+        heights[place] = max(heights[place], heights[place - 1] + step)
+    heights[-1:] = [min(ends[1], height) for height in heights[-1:]]
+    for place in range(len(heights) - 2, -1, -1):
+        heights[place] = min(heights[place], heights[place + 1] - step)
+    found = dict(zip(order, heights, strict=True))
+    return [found[place] for place in range(len(wanted))]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from matplotlib import font_manager, rc_context, style
+
+from roofcast.reports.theme import DARK, LIGHT, Theme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,35 +18,10 @@ if TYPE_CHECKING:
 
     from roofcast.reports.labels import Spot
 
+__all__ = ["DARK", "DPI", "FONT", "LIGHT", "Theme", "cut", "known", "own_style", "saved", "saved_as", "write_at"]
+
 DPI: Final = 150
 FONT: Final = "DejaVu Sans"  # comes with matplotlib
-
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """Colours; those of contexts are Okabe and Ito's, told apart with any colour vision.
-
-    Source: Okabe, Ito, Color Universal Design, 2008.
-    """
-
-    ground: str
-    ink: str
-    faint: str
-    contexts: tuple[str, ...]
-
-
-LIGHT: Final = Theme(
-    "#ffffff",
-    "#222222",
-    "#8a8a8a",
-    ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A4B00"),
-)
-DARK: Final = Theme(
-    "#14171a",
-    "#e8e8e8",
-    "#8f979e",
-    ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#B58BFF"),
-)
 
 
 def saved(figure: Figure, ending: str) -> bytes:

@@ -51,15 +51,18 @@ def profile_document(
     result: ProfileResult, inputs: Mapping[str, Any], said: Remarks, *, terms: bool = False
 ) -> Document:
     """The page of `profile`; `terms`: whether text shows every term of every step."""
+    lines = tuple(map(plain, _lines(result)))
     return Document(
         command="profile",
         inputs=inputs,
         result=result,
         records=list(RECORDS.get(result.what, _points)(result)),
-        lines=tuple(map(plain, _lines(result))),
+        lines=lines,
         tables=tuple(_tables(result, terms=terms)),
         remarks=said + _notes(result),
-        charts=(Chart("profile", result),) if result.what in CHARTED else (),
+        charts=(Chart("profile", result, f"Measured steps under the rooflines: {'; '.join(lines)}."),)
+        if result.what in CHARTED
+        else (),
     )
 
 

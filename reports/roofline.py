@@ -51,8 +51,23 @@ def roofline_document(result: RooflineResult, inputs: Mapping[str, Any], remarks
         lines=tuple(map(plain, _lines(result, inputs))),
         tables=(_roofs(result), *(_rows(phase, rows[phase]) for phase in phases)),
         remarks=remarks + _notes(result),
-        charts=(Chart("roofline", result),),
+        charts=(Chart("roofline", result, plain(_said(result))),),
     )
+
+
+def _said(result: RooflineResult) -> str:
+    """The chart in words: slope and roofs, and where each phase's points begin and end."""
+    used = [roof for roof in result.roofs if roof.used]
+    roofs = ", ".join(
+        f"{roof.format} at {show_si(roof.peak_flops_per_second, 'FLOP/s')}" for roof in used or result.roofs
+    )
+    spans = []
+    for phase in dict.fromkeys(row.phase for row in result.rows):
+        at = [row.intensity for row in result.rows if row.phase == phase]
+        span = figures(min(at)) if len(at) == 1 else f"{figures(min(at))} to {figures(max(at))}"
+        spans.append(f"{phase} at {span} FLOP/byte")
+    memory = show_si(result.bandwidth_bytes_per_second, "B/s")
+    return f"Roofline of {result.gpu}: memory at {memory}, {roofs}; {result.model} in {', '.join(spans)}."
 
 
 def _lines(result: RooflineResult, inputs: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from roofcast.calculators.kv import KvResult
 from roofcast.calculators.levers import LeversResult
 from roofcast.calculators.price_rows import PriceResult
 from roofcast.calculators.profile_rows import ProfileResult
+from roofcast.calculators.report import ReportResult
 from roofcast.calculators.roofline_table import RooflineResult
 from roofcast.calculators.speculate import SpeculateResult
 from roofcast.calculators.validate import ValidateResult
@@ -33,6 +34,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "speculate": SpeculateResult,
     "attention": AttentionResult,
     "price": PriceResult,
+    "report": ReportResult,
     "validate": ValidateResult,
     "check": CheckResult,
     "profile": ProfileResult,

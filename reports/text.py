@@ -12,7 +12,7 @@ from roofcast.reports.document import GAP, Table, grouped, plain
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from roofcast.reports.document import Document
+    from roofcast.reports.document import Document, Section
 
 COLUMNS: Final = 80  # of a terminal
 LEAST_WIDTH: Final = 10  # characters below which no line is broken
@@ -31,10 +31,22 @@ def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE, width:
     """
     blocks = [
         list(document.lines),
-        *(list(_table(part, style)) for table in document.tables for part in fitting(table)),
+        *_tables(document, style),
+        *(block for section in document.sections for block in _section(section, style, width)),
     ]
     blocks.append([line for remark in _remark_lines(document) for line in _wrapped(remark, width)])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _section(section: Section, style: tuple[str, str], width: int | None) -> Iterator[list[str]]:
+    """A part of a report: its title, what it comes to, tables and notes; what was assumed stands at the end of all."""
+    yield [style[0] + section.title.upper() + style[1], *_wrapped(section.lead, width)]
+    yield from _tables(section.document, style)
+    yield [line for note in grouped(section.document.remarks.notes) for line in _wrapped(plain(note), width)]
+
+
+def _tables(document: Document, style: tuple[str, str]) -> Iterator[list[str]]:
+    yield from (list(_table(part, style)) for table in document.tables for part in fitting(table))
 
 
 def fitting(table: Table) -> list[Table]:

@@ -37,7 +37,9 @@ def validate_document(result: ValidateResult, inputs: Mapping[str, Any], said: R
         lines=(plain(headline(result)),),
         tables=tuple(_tables(result, worst)),
         remarks=said + _notes(result),
-        charts=(Chart("points", result),) if result.counted else (),
+        charts=(Chart("points", result, f"Predicted over measured: {plain(headline(result))}."),)
+        if result.counted
+        else (),
     )
 
 

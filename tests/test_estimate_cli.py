@@ -156,7 +156,6 @@ def test_terms_are_explained(command: str, term: str) -> None:
         ((*ON_H200, "--network", "nan GB/s"), "write it like '400 Gbit/s'"),
         ((*ON_H200, "--format", "yaml"), "--format yaml"),
         ((*ON_H200, "--out", "x.pdf"), ".pdf"),
-        ((*ON_H200, "--out", "x.png"), ".png"),
     ],
 )
 def test_bad_usage_of_estimate(

@@ -10,114 +10,21 @@ is the installation, run by .ci/run.
 from __future__ import annotations
 
 import doctest
-import re
-import shlex
-import subprocess
-import sys
-from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-FENCE = "```"
-FILES = {"csv", "json", "text", "yaml"}  # kinds of blocks that are files, where a name follows
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A fenced block: the words after its fence, the number of its first line, its lines."""
-
-    info: tuple[str, ...]
-    start: int
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A command of a document, the exit code it names and the output printed under it."""
-
-    document: Path
-    line: int
-    command: str
-    printed: tuple[str, ...]
-
-    @property
-    def code(self) -> int:
-        """The exit code after `# exit`, 0 where none is named."""
-        named = re.search(r"# exit (\d+)$", self.command)
-        return int(named[1]) if named else 0
-
-
-def blocks(text: str) -> list[Block]:
-    """Return the fenced blocks of a Markdown text."""
-    lines = text.splitlines()
-    fences = [number for number, line in enumerate(lines) if line.startswith(FENCE)]
-    return [
-        Block(tuple(lines[first].removeprefix(FENCE).split()), first + 1, tuple(lines[first + 1 : last]))
-        for first, last in zip(fences[::2], fences[1::2], strict=True)
-    ]
-
-
-def examples(document: Path) -> list[Example]:
-    """Return the commands of a document's console blocks."""
-    return [
-        Example(document, block.start + number, line.removeprefix("$ "), printed_after(block.lines[number + 1 :]))
-        for block in blocks(document.read_text())
-        if block.info == ("console",)
-        for number, line in enumerate(block.lines)
-        if line.startswith("$ ")
-    ]
-
-
-def printed_after(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the lines before the next command."""
-    return tuple(takewhile(lambda line: not line.startswith("$ "), lines))
-
-
-def write_files(document: Path, home: Path) -> None:
-    """Write the files that a document shows into $ROOFCAST_HOME."""
-    for block in blocks(document.read_text()):
-        if len(block.info) == 2 and block.info[0] == "yaml" and "/" in block.info[1]:
-            target = home / block.info[1]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text("\n".join(block.lines) + "\n")
-
-
-def write_tables(document: Path, folder: Path) -> None:
-    """Write the tables and other files without a folder, which a document shows, where its commands run."""
-    for block in blocks(document.read_text()):
-        if len(block.info) == 2 and block.info[0] in FILES and "/" not in block.info[1]:
-            (folder / block.info[1]).write_text("\n".join(block.lines) + "\n")
-
-
-def output_of(example: Example, folder: Path) -> tuple[str, ...]:
-    """Run a command in a folder, hold its exit code against the document's, return the lines it prints."""
-    program, *arguments = shlex.split(example.command, comments=True)
-    assert program == "roofcast"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "roofcast", *arguments],
-        check=False,
-        cwd=folder,
-        stderr=subprocess.STDOUT,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == example.code, done.stdout
-    return tuple(line.rstrip() for line in done.stdout.rstrip().splitlines())
-
-
-def shortened(output: tuple[str, ...], like: tuple[str, ...]) -> tuple[str, ...]:
-    """Cut an output as the document cuts it: as many lines before a last `...`, or after a first one."""
-    kept = len(like) - 1
-    if like[:1] == ("...",):
-        return ("...", *output[len(output) - kept :])
-    if like[-1:] == ("...",):
-        return (*output[:kept], "...")
-    return like if "..." in like else output
+from tests.documents import (
+    DOCUMENTS,
+    REPOSITORY,
+    Example,
+    blocks,
+    examples,
+    output_of,
+    shortened,
+    write_files,
+    write_tables,
+)
 
 
 def rewrite(example: Example, output: tuple[str, ...]) -> None:
@@ -133,7 +40,7 @@ def rewrite(example: Example, output: tuple[str, ...]) -> None:
 
 
 ALL = [
-    pytest.param(example, id=f"{document.name}:{example.line + 1}")
+    pytest.param(example, id=f"{document.relative_to(REPOSITORY)}:{example.line + 1}")
     for document in DOCUMENTS
     for example in examples(document)
 ]
@@ -144,8 +51,9 @@ def test_a_documented_command_prints_what_the_document_prints(
     example: Example, home: Path, tmp_path: Path, *, update_golden: bool
 ) -> None:
     """Every `$ roofcast` line runs, ends with the exit code it names and prints the lines under it."""
-    write_files(example.document, home)
-    write_tables(example.document, tmp_path)
+    text = example.document.read_text()
+    write_files(text, home)
+    write_tables(text, tmp_path)
 
     output = output_of(example, tmp_path)
 

@@ -57,6 +57,8 @@ COMMANDS = [
         ("price", "--input-tokens", "1e9", "--output-tokens", "1e8", "--gpus", "8", "--gpu-price", "2"), id="price-day"
     ),
     pytest.param(("price", "--mix", "9k:100,100:1k", "--shared-prefix", "64"), id="price-mix"),
+    pytest.param(("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm", "--tpot", "12ms"), id="report"),
+    pytest.param(("report", "llama-3.1-405b", "--gpu", "h100-sxm", "--other-gpus", "none"), id="report-does-not-fit"),
     pytest.param(("speculate",), id="speculate"),
     pytest.param(("speculate", "--check", "--draws", "2000"), id="speculate-rule"),
     pytest.param(("speculate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="speculate-model"),
@@ -133,7 +135,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     sample = "tests/fixtures/sample_repository"
     arguments["check"] = (f"{sample}/roofcast.yaml", "--baseline", f"{sample}/roofcast-baseline.json", "--offline")
     arguments |= dict.fromkeys(
-        ("fit", "estimate", "roofline", "levers", "attention", "speculate"), ("gpt2", "--gpu", "h100-sxm")
+        ("fit", "estimate", "roofline", "levers", "attention", "speculate", "report"), ("gpt2", "--gpu", "h100-sxm")
     )
     good = answer(command, *arguments[command])
 

@@ -1,0 +1,149 @@
+"""What `report` is asked, read from its options before any work is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.errors import UsageError
+from roofcast.cli import options
+from roofcast.cli.deploy import few_values, one
+from roofcast.hwdb.units import UnitError, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.calculators.check_quantities import Case
+    from roofcast.calculators.report import Limits
+    from roofcast.cli.deploy import Machine
+    from roofcast.cli.session import Lookup
+
+DEFAULT_CONTEXT: Final = 4096  # tokens
+DEFAULT_GPUS: Final = "h100-sxm,h200-sxm,b200"
+DEFAULT_MODELS: Final = "llama-2-7b,llama-3.1-8b,deepseek-v3"  # MHA, GQA and MLA
+MOST_GPUS: Final = 5  # side by side, the own one among them
+MOST_MODELS: Final = 7
+NONE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the deployment is held against, as options give it."""
+
+    gpus: str | None = None
+    models: str | None = None
+    measured: tuple[str, ...] = ()
+    gpu_price: str | None = None
+    apis: str | None = None
+
+    def check(self) -> None:
+        """Refuses lists that cannot be read before any model is.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        self.gpu_names()
+        self.model_names()
+
+    def gpu_names(self) -> list[str]:
+        """Accelerators beside the own one."""
+        return _names(self.gpus, DEFAULT_GPUS, "--other-gpus", MOST_GPUS - 1)
+
+    def model_names(self) -> list[str]:
+        """Models beside the own one."""
+        return _names(self.models, DEFAULT_MODELS, "--other-models", MOST_MODELS - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedReport:
+    """The deployment, its load and what is promised, as options give them."""
+
+    model: str
+    machine: Machine
+    flags: Mapping[str, object]
+    weights: str | None
+    kv: str | None
+    efficiency: str
+    context: str | None
+    prompt: str | None
+    output: str | None
+    batch: str | None
+    ttft: str | None
+    tpot: str | None
+    beside: Beside
+    lookup: Lookup
+
+    def case(self) -> Case:
+        """The deployment as rules of `check` have it.
+
+        Raises:
+            UsageError, UnitError: naming the option.
+        """
+        from roofcast.calculators.cache_format import check_engine
+        from roofcast.calculators.check_quantities import Case
+        from roofcast.calculators.engines.flags import check_flags
+        from roofcast.cli.engine_flags import read_flags
+        from roofcast.cli.machine import find_machine
+
+        machine = self.machine
+        check_engine(machine.engine)
+        flags = read_flags(self.flags, {})
+        check_flags(machine.engine, flags)
+        machine.shards()
+        context = one(self.context, "--context", DEFAULT_CONTEXT)
+        return Case(
+            model=self.model,
+            revision=self.lookup.revision,
+            encoder_tokens=self.lookup.encoder_tokens,
+            gpu=find_machine(machine.gpu).accelerator.id,
+            gpus=machine.gpus,
+            tp=machine.tp,
+            pp=machine.pp,
+            ep=machine.ep,
+            dp=machine.dp,
+            network=options.link_bandwidth(machine.network),
+            engine=machine.engine,
+            flags=flags,
+            weights=self.weights,
+            kv=self.kv,
+            context=context,
+            prompt=one(self.prompt, "--prompt", context),
+        )
+
+    def batches(self) -> list[int] | None:
+        """Loads that are asked for; None for those from one to all that fit.
+
+        Raises:
+            UsageError: too many.
+        """
+        asked = options.batch_list(self.batch)
+        return None if asked is None else few_values(sorted(set(asked)), "--batch")
+
+    def limits(self) -> Limits:
+        """What is promised.
+
+        Raises:
+            UnitError: no time.
+        """
+        from roofcast.calculators.report import Limits
+
+        return Limits(_time(self.ttft, "--ttft", "500ms"), _time(self.tpot, "--tpot", "50ms"))
+
+
+def _time(text: str | None, option: str, example: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except UnitError as error:
+        raise UnitError(f"{option} {text}: it is no time; write it like {example} or 0.5s") from error
+
+
+def _names(text: str | None, usual: str, option: str, most: int) -> list[str]:
+    """Names in a list, each once; `none` is none of them."""
+    if text == NONE:
+        return []
+    names = list(dict.fromkeys(name.strip() for name in (usual if text is None else text).split(",")))
+    if not all(names) or len(names) > most:
+        raise UsageError(f"{option} {text}: it must list 1 to {most} names, separated by commas, or be none")
+    return names

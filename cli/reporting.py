@@ -1,0 +1,360 @@
+"""What `report` puts together: the answers of the other commands for one deployment, each model and machine read once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.errors import UnansweredError, UsageError
+from roofcast.cli.progress import progress_of
+from roofcast.cli.session import keeping_models, load, refuse_assumed, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from roofcast.calculators.check_quantities import Case
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.report import Verdict
+    from roofcast.calculators.workload import Workload
+    from roofcast.cli.checking import Setups
+    from roofcast.cli.report_asked import AskedReport
+    from roofcast.cli.session import Output
+    from roofcast.cli.validating import Gathered
+    from roofcast.modelspec.model import Model
+    from roofcast.reports.document import Document, Section
+
+USUAL: Final = (1, 16, 64)  # sequences at once that tables show, beside the most
+GROUPS: Final = ("quantity", "engine")  # of measured points
+WORST: Final = 5  # misses that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The deployment, and what everything else is asked with.
+
+    Args:
+        asked: the options.
+        case: the deployment as rules of `check` have it.
+        setups: which make models and machines once.
+        ready: the deployment, with what its engine's cache holds.
+        verdict: on it.
+        shown: sequences at once that tables show.
+        measured: points to hold predictions against.
+        inputs: what any part repeats of it.
+    """
+
+    asked: AskedReport
+    case: Case
+    setups: Setups
+    ready: Ready
+    verdict: Verdict
+    shown: list[int]
+    measured: Gathered
+    inputs: dict[str, object]
+
+
+def reported(asked: AskedReport) -> Document:
+    """The report.
+
+    Raises:
+        ModelError, UsageError, UnitError, UnknownAcceleratorError: what is wrong with what is asked.
+    """
+    from roofcast.reports.report import report_document
+
+    made: dict[str, Document] = {}
+    with keeping_models(), progress_of("report") as bar:
+        if bar is not None:
+            bar.start(len(PARTS))
+        setting = _setting(asked)
+        for name, make in PARTS.items():
+            if document := make(setting):
+                made[name] = document
+            if bar is not None:
+                bar.advance()
+    said = setting.setups.said + setting.setups.of_models()
+    return report_document(setting.verdict, made, setting.inputs, said)
+
+
+def _setting(asked: AskedReport) -> Setting:
+    """The deployment and the verdict on it; options are read before any model is."""
+    from roofcast.calculators.report import verdict_of
+    from roofcast.cli.checking import Setups
+    from roofcast.cli.deploy import device_inputs, efficiency_of
+
+    batches, limits, constants = asked.batches(), asked.limits(), efficiency_of(asked.efficiency)
+    asked.beside.check()
+    case = asked.case()
+    measured = _gathered(asked, case.gpu)
+    setups = Setups(constants, asked.lookup.offline)
+    case = _as_long(case, asked, setups.model(case))
+    ready = setups.ready(case)
+    verdict = verdict_of(ready, case.context, case.prompt, limits)
+    setups.note(case, in_memory=ready.holding is not None, contexts=[case.context, case.prompt])
+    inputs: dict[str, object] = {
+        "model": asked.model,
+        **device_inputs(setups.match(case), ready.deployment.shards),
+        "network_bytes_per_second": case.network,
+        "engine": case.engine,
+        "engine_flags": case.flags.given,
+        "weights": asked.weights,
+        "kv": ready.deployment.kv.name,
+        **asked.lookup.asked,
+        "context": case.context,
+        "prompt": case.prompt,
+        "batches": batches,
+        "ttft_limit_seconds": limits.ttft_seconds,
+        "tpot_limit_seconds": limits.tpot_seconds,
+        "efficiency": asked.efficiency,
+        "other_gpus": asked.beside.gpu_names(),
+        "other_models": asked.beside.model_names(),
+        "measured": list(asked.beside.measured),
+    }
+    return Setting(asked, case, setups, ready, verdict, batches or _loads(verdict), measured, inputs)
+
+
+def _as_long(case: Case, asked: AskedReport, model: Model) -> Case:
+    """The deployment with contexts that are not asked for cut to the model's own maximum."""
+    most = model.spec.max_context
+    context = case.context if asked.context or most is None else min(case.context, most)
+    prompt = case.prompt if asked.prompt else context
+    return replace(case, context=context, prompt=prompt)
+
+
+def _loads(verdict: Verdict) -> list[int]:
+    """Loads that tables show: usual ones as far as they fit, the most that meet the limit, and the most."""
+    top = verdict.most.batch if verdict.most else 1
+    also = [load.batch for load in (verdict.met, verdict.most) if load]
+    return sorted({*(batch for batch in USUAL if batch <= top), *also} or {1})
+
+
+def _memory(setting: Setting) -> Document | None:
+    """As `fit`; None of layouts that need an engine's rules, where none is named."""
+    from roofcast.calculators.remarks import contexts_of
+    from roofcast.cli.fit import Asked, fit_answer
+
+    if setting.ready.holding is None:
+        return None
+    asked, machine = setting.asked, setting.asked.machine
+    devices = {name: getattr(machine, name) for name in ("gpus", "tp", "pp", "ep", "dp")}
+    contexts = sorted({setting.case.context, *contexts_of(setting.ready.model, None)})
+    wanted = Asked(
+        asked.model, machine.gpu, devices, machine.engine, asked.weights, asked.kv, contexts, [], asked.lookup
+    )
+    return fit_answer(wanted, None, asked.flags, None)
+
+
+def _load(setting: Setting) -> Document:
+    """As `estimate`: the prompt, and decode at the loads shown; with the sweep over all that fit."""
+    from roofcast.calculators.estimate import estimate_result
+    from roofcast.calculators.phases import Asked
+    from roofcast.calculators.sweep import sweep, sweep_batches
+    from roofcast.modelspec.step import DECODE, PREFILL
+    from roofcast.reports.estimate import estimate_document, sweep_charts
+
+    case, ready = setting.case, setting.ready
+    wanted = [Asked(PREFILL, 1, case.prompt), *(Asked(DECODE, batch, case.context) for batch in setting.shown)]
+    result, said = estimate_result(ready, wanted)
+    document = estimate_document(result, setting.inputs, said)
+    top = setting.verdict.most
+    if top is None:
+        return document
+    batches = sorted({*(setting.asked.batches() or sweep_batches(top.batch)), *setting.shown})
+    made = sweep(ready, case.context, batches, setting.verdict.limits.tpot_seconds)
+    return replace(document, charts=sweep_charts(made))
+
+
+def _roofline(setting: Setting) -> Document:
+    """As `roofline`, of the same points."""
+    from roofcast.calculators.phases import Asked
+    from roofcast.calculators.roofline_table import roofline_result
+    from roofcast.modelspec.step import DECODE, PREFILL
+    from roofcast.reports.roofline import roofline_document
+
+    case = setting.case
+    wanted = [Asked(PREFILL, 1, case.prompt), *(Asked(DECODE, batch, case.context) for batch in setting.shown)]
+    result, said = roofline_result(setting.ready, wanted)
+    return roofline_document(result, setting.inputs, said)
+
+
+def _cache(setting: Setting) -> Document:
+    """As `kv`: the model, and others beside it."""
+    from roofcast.calculators.cache_format import cache_format
+    from roofcast.calculators.kv import cache_note, kv_model, table_notes
+    from roofcast.calculators.kv_curves import KvCurves, kv_curve
+    from roofcast.cli.session import Lookup, formats
+    from roofcast.reports.kv import kv_document
+
+    asked, own = setting.asked, setting.ready
+    _, kv = formats(None, asked.kv)
+    lookup = Lookup(None, asked.lookup.offline)
+    beside = [load(name, lookup) for name in asked.beside.model_names()]
+    models = [own.model, *(model for model in beside if model.name != own.model.name)]
+    rows, curves, said = [], [], Remarks()
+    for number, model in enumerate(models):
+        weights = own.deployment.weights if number == 0 else None
+        form, of_cache = cache_format(model, kv, own.deployment.engine)
+        row, of_model = kv_model(model, weights=weights, kv=form, contexts=None)
+        rows.append(row)
+        curves.append(kv_curve(model, weights=weights, kv=form))
+        said += of_model + of_cache
+    shards = own.deployment.shards  # one sequence lives in one replica
+    drawn = KvCurves(curves, own.capacity, own.deployment.accelerator.id, shards.devices // shards.dp)
+    said = cache_note(rows, "--kv" if kv else "the engine's") + said + table_notes(rows)
+    return kv_document(rows, setting.inputs, said, contexts=None, curves=drawn)
+
+
+def _gpus(setting: Setting) -> Document | None:
+    """The accelerator beside others; None without any."""
+    from roofcast.calculators.compare import Refused, compare
+    from roofcast.cli.machine import find_machine
+    from roofcast.modelspec.errors import ModelError
+    from roofcast.reports.gpus import compared_document
+
+    case, own = setting.case, setting.ready.deployment.accelerator.id
+    found = [find_machine(name).accelerator for name in setting.asked.beside.gpu_names()]
+    others = {one.id: one for one in found if one.id != own}
+    if not others:
+        return None
+    rows: list[Ready | Refused] = [setting.ready]
+    for name, accelerator in others.items():
+        try:
+            rows.append(setting.setups.ready(replace(case, gpu=name)))
+        except (UsageError, UnansweredError, ModelError) as error:
+            rows.append(Refused(accelerator, str(error), setting.ready.deployment.shards.devices))
+    batch = max(setting.shown)
+    return compared_document(compare(rows, batch, case.context, case.prompt), setting.inputs, remarks())
+
+
+def _levers(setting: Setting) -> Document:
+    """As `levers`: bounds, in all memory that is left beside the weights."""
+    from roofcast.calculators.levers import levers_result
+    from roofcast.calculators.variants import Base
+    from roofcast.cli.machine import find_machine
+    from roofcast.reports.levers import levers_document
+
+    case, own = setting.case, setting.ready.deployment.accelerator.id
+    others = {one.id: one for one in (find_machine(n).accelerator for n in setting.asked.beside.gpu_names())}
+    ready = replace(setting.ready, holding=None, expectation=None)
+    batch = setting.verdict.met or setting.verdict.most
+    base = Base(
+        ready,
+        min(batch.batch if batch else 1, USUAL[1]),
+        case.context,
+        case.prompt,
+        tuple(one for name, one in others.items() if name != own),
+    )
+    result, said = levers_result(base)
+    return levers_document(result, setting.inputs, said)
+
+
+def _price(setting: Setting) -> Document:
+    """As `price`, of the loads shown, in the memory that the verdict is about."""
+    from roofcast.calculators.price import Own, hourly_cost
+    from roofcast.calculators.price_answer import Question, price_result
+    from roofcast.cli.price_asked import Money
+    from roofcast.cli.pricing import AskedApis
+    from roofcast.reports.price import price_document
+
+    asked, ready = setting.asked, setting.ready
+    tariff = Money(asked.beside.gpu_price, None, None, None, None, None).tariff()
+    apis = AskedApis(asked.beside.apis, None, None, None, None, None)
+    hourly = hourly_cost(tariff, ready.deployment.accelerator, ready.deployment.shards.devices)
+    workload = _workload(setting)
+    question = Question(
+        Own(ready, tuple(setting.shown), None, hourly, None), hourly, (workload,), apis.lists(), apis.terms(None)
+    )
+    result, said = price_result(question)
+    return price_document(result, setting.inputs, said)
+
+
+def _workload(setting: Setting) -> Workload:
+    """A request that ends at the context of the verdict, where no prompt is asked for; else of that prompt."""
+    from roofcast.calculators.workload import Request, Workload
+    from roofcast.cli.deploy import one
+    from roofcast.cli.price_asked import DEFAULT_OUTPUT
+
+    case, given = setting.case, setting.asked.prompt
+    output = one(setting.asked.output, "--output", min(DEFAULT_OUTPUT, max(1, case.context // 2)))
+    prompt = case.prompt if given else max(1, case.context - output)
+    return Workload(f"{prompt}:{output}", (Request(prompt, output),), case.context)
+
+
+def _gathered(asked: AskedReport, accelerator: str) -> Gathered:
+    """Measured points: of the files given, else of the published figures those of the accelerator.
+
+    Raises:
+        typer.Exit: a file that cannot be read, which is complained of.
+    """
+    import typer
+
+    from roofcast.cli.validating import gathered
+
+    files = asked.beside.measured
+    found = gathered(files, {"model": asked.model, "gpu": accelerator} if files else {})
+    if found.code:
+        raise typer.Exit(found.code)
+    return found if files else replace(found, points=tuple(p for p in found.points if p.gpu == accelerator))
+
+
+def _measured(setting: Setting) -> Document | None:
+    """As `validate`, of the measured points; None where there is none."""
+    from roofcast.calculators.validate import validate_result
+    from roofcast.cli.deploy import efficiency_of
+    from roofcast.cli.validating import Setups
+    from roofcast.reports.validate import validate_document
+
+    asked, found = setting.asked, setting.measured
+    if not found.points:
+        return None
+    efficiencies = efficiency_of(asked.efficiency)
+    setups = Setups(efficiencies, asked.lookup.offline)
+    result = validate_result(found.points, setups.ready, GROUPS, expected=efficiencies.wanted)
+    said = found.remarks + setups.said if asked.beside.measured else Remarks()
+    return validate_document(result, setting.inputs, said, WORST)
+
+
+#: the parts in their order, each None where it does not apply
+PARTS: Final[Mapping[str, Callable[[Setting], Document | None]]] = {
+    "memory": _memory,
+    "load": _load,
+    "roofline": _roofline,
+    "cache": _cache,
+    "gpus": _gpus,
+    "levers": _levers,
+    "price": _price,
+    "measured": _measured,
+}
+
+
+def write_charts(document: Document, folder: str, output: Output) -> Document:
+    """Draws every chart of a report into a folder, as PNG and SVG; gives the document with their places.
+
+    Raises:
+        StrictError: something was assumed.
+        UsageError: the folder cannot be made or written.
+    """
+    refuse_assumed(document, output)
+    place = Path(folder)
+    try:
+        place.mkdir(exist_ok=True)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"--charts {folder}: {said}; name a folder, or one to make in a folder that exists") from error
+    beside = Path(output.out).resolve().parent if output.out else Path.cwd()
+    return replace(document, sections=tuple(_drawn(section, place, beside) for section in document.sections))
+
+
+def _drawn(section: Section, place: Path, beside: Path) -> Section:
+    """A section whose charts are files; links to them are relative to the document."""
+    from roofcast.reports.charts import CHARTS, chart_file
+
+    made = []
+    for chart in section.document.charts:
+        for ending in CHARTS:
+            write_file(place / f"{chart.kind}{ending}", chart_file(chart, ending))
+        link = os.path.relpath((place / f"{chart.kind}.png").resolve(), beside)
+        made.append(replace(chart, file=Path(link).as_posix()))
+    return replace(section, document=replace(section.document, charts=tuple(made)))

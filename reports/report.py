@@ -1,0 +1,219 @@
+"""`report` as a document: the verdict, then a section a command, each with what it comes to in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.report import MEETS, MISSES, MOST_AT_ONCE, NO_ROOM, TPOT, TTFT, Limits, ReportResult
+from roofcast.calculators.roofline import COMPUTE, LINK, MEMORY
+from roofcast.reports.deployed import on_devices, setup_lines
+from roofcast.reports.document import Document, Key, Section, plain
+from roofcast.reports.dollars import money
+from roofcast.reports.numbers import context_name, count, figures, millis
+from roofcast.reports.report_leads import LEADS, output_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from roofcast.calculators.fit import FitResult
+    from roofcast.calculators.report import Timing, Verdict
+
+#: part -> title of its section
+TITLES: Final[Mapping[str, str]] = {
+    "memory": "What fits",
+    "load": "Speed under load",
+    "roofline": "Roofline",
+    "cache": "KV cache against context",
+    "gpus": "Beside other GPUs",
+    "levers": "What would change it",
+    "price": "What it costs",
+    "measured": "How far off predictions are",
+}
+BOUND_BY: Final[Mapping[str, str]] = {
+    COMPUTE: "arithmetic",
+    MEMORY: "memory bandwidth",
+    LINK: "the link between GPUs",
+}
+QUEUES: Final = (
+    "times are of steps as they run, without queueing: what waits under a load that comes and goes is not in them"
+)
+
+
+def report_document(
+    verdict: Verdict, parts: Mapping[str, Document], inputs: Mapping[str, Any], said: Remarks
+) -> Document:
+    """The page of `report`: `parts` are documents of other commands by their names in `TITLES`."""
+    result = _result(verdict, parts)
+    sections = tuple(
+        Section(name, TITLES[name], _sentence(LEADS[name](part.result, verdict)), _bare(part))
+        for name, part in parts.items()
+    )
+    together = sum((part.remarks for part in parts.values()), said)
+    return Document(
+        command="report",
+        inputs=inputs,
+        result=result,
+        records=[_record(result)],
+        lines=tuple(map(plain, _lines(result, inputs))),
+        remarks=remarks(together.assumptions, together.warnings, [QUEUES]),
+        sections=sections,
+        keys=_keys(result),
+    )
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop.
+
+    >>> _sentence("a token takes 128 KiB")
+    'A token takes 128 KiB.'
+    """
+    return f"{plain(text[:1].upper() + text[1:])}."
+
+
+def _result(verdict: Verdict, parts: Mapping[str, Document]) -> ReportResult:
+    """The parts' results under one roof."""
+    found = {name: part.result for name, part in parts.items()}
+    load = {chart.kind: chart.result for chart in parts["load"].charts}
+    cache = {chart.kind: chart.result for chart in parts["cache"].charts}
+    return ReportResult(
+        verdict=verdict,
+        fit=found.get("memory"),
+        estimate=found["load"],
+        sweep=load.get("sweep"),
+        roofline=found["roofline"],
+        kv=found["cache"],
+        curves=cache["kv"],
+        gpus=found.get("gpus"),
+        levers=found["levers"],
+        price=found["price"],
+        measured=found.get("measured"),
+    )
+
+
+def _bare(part: Document) -> Document:
+    """A part without the lines that the report's own say."""
+    return replace(part, lines=())
+
+
+def _record(result: ReportResult) -> dict[str, Any]:
+    """The verdict as a row of CSV."""
+    verdict, layout = result.verdict, result.estimate.layout
+    loads = {"alone": verdict.alone, "most": verdict.most, "met": verdict.met}
+    cells: dict[str, Any] = {
+        "model": result.estimate.model,
+        "gpu": result.estimate.gpu,
+        "gpus": layout.gpus,
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "context": verdict.context,
+        "prompt": verdict.prompt,
+        "most_sequences": verdict.most_sequences,
+        "ttft_seconds": verdict.ttft.seconds,
+    }
+    for name, load in loads.items():
+        cells[f"{name}_batch"] = load.batch if load else None
+        cells[f"{name}_tpot_seconds"] = load.tpot.seconds if load else None
+        cells[f"{name}_tokens_per_second"] = load.tokens_per_second if load else None
+    return cells
+
+
+def _lines(result: ReportResult, inputs: Mapping[str, Any]) -> list[str]:
+    estimate, verdict = result.estimate, result.verdict
+    where = f"{estimate.model} on {on_devices(estimate.gpu, estimate.layout)}"
+    lines = [f"{where}: {verdict_words(verdict, result.fit)}", *setup_lines(estimate.layout, estimate.weights, inputs)]
+    if verdict.status == NO_ROOM:
+        return lines
+    return [*lines, *_speeds(verdict), _first(verdict), *_end(verdict)]
+
+
+def _keys(result: ReportResult) -> tuple[Key, ...]:
+    """Sequences, a token's time, tokens a second, the first token's time, and costs where there is a price."""
+    verdict = result.verdict
+    top = verdict.met or verdict.most
+    if top is None:
+        return ()
+    held = count(verdict.most_sequences)
+    alone = f"alone {millis(verdict.alone.tpot.seconds)} ms" if verdict.alone and top.batch > 1 else ""
+    cost = output_cost(result.price, verdict)
+    keys = [
+        Key("at once", count(top.batch), f"{held} of {context_name(verdict.context)} fit"),
+        Key("time per output token", *_timed(top.tpot, alone)),
+        Key("tokens a second", figures(top.tokens_per_second), f"of {count(top.batch)} at once"),
+        Key(f"first token of {context_name(verdict.prompt)}", *_timed(verdict.ttft, "without queueing")),
+    ]
+    if cost is not None and cost.output_dollars is not None:
+        keys.append(
+            Key("a million output tokens", money(cost.output_dollars), f"at {count(top.batch)} at once, all day")
+        )
+    return tuple(keys)
+
+
+def _timed(timing: Timing, more: str) -> tuple[str, str]:
+    """A time, and its interval with what else is said of it."""
+    if timing.low_seconds is None or timing.high_seconds is None:
+        said = "at least"
+    else:
+        said = f"80 %: {millis(timing.low_seconds)} to {millis(timing.high_seconds)}"
+    return f"{millis(timing.seconds)} ms", "; ".join(text for text in (said, more) if text)
+
+
+def verdict_words(verdict: Verdict, fit: FitResult | None = None) -> str:
+    """The verdict in a sentence; why it does not fit in the words of `fit`, where they are of the same."""
+    context = context_name(verdict.context)
+    if verdict.status == NO_ROOM:
+        return f"does not fit: {(fit.reason if fit and not fit.fits else None) or verdict.reason}"
+    most = f"{count(verdict.most_sequences)} sequences of {context}"
+    if verdict.status == MEETS:
+        kept = verdict.met.batch if verdict.met else min(verdict.most_sequences, MOST_AT_ONCE)
+        return f"meets {limit_words(verdict.limits)} with up to {count(kept)} at once, each {context} long"
+    if verdict.status == MISSES:
+        alone = verdict.alone.tpot if verdict.alone and verdict.reason == TPOT else verdict.ttft
+        of = f"a prompt of {context_name(verdict.prompt)}" if verdict.reason == TTFT else "a token of one sequence"
+        return f"misses {limit_words(verdict.limits)}: {of} alone takes {millis(alone.seconds)} ms"
+    return f"fits, {most} at once"
+
+
+def limit_words(limits: Limits) -> str:
+    """The limits that are asked.
+
+    >>> limit_words(Limits(0.5, 0.05))
+    'TTFT <= 500 ms and TPOT <= 50 ms'
+    """
+    asked = {"TTFT": limits.ttft_seconds, "TPOT": limits.tpot_seconds}
+    return " and ".join(f"{name} <= {value * 1e3:.4g} ms" for name, value in asked.items() if value is not None)
+
+
+def _speeds(verdict: Verdict) -> list[str]:
+    """Decode alone, and of the most that are looked at."""
+    alone, top = verdict.alone, verdict.met or verdict.most
+    if alone is None or top is None:
+        return []
+    said = f"decode: a token every {timing_words(alone.tpot)} alone"
+    if top.batch > 1:
+        said += (
+            f", every {timing_words(top.tpot)} with {count(top.batch)} at once, which is "
+            f"{figures(top.tokens_per_second)} tokens/s"
+        )
+    return [f"{said}; {BOUND_BY[top.bound_by]} is the limit"]
+
+
+def _first(verdict: Verdict) -> str:
+    return f"prefill: the first token of a prompt of {context_name(verdict.prompt)} after {timing_words(verdict.ttft)}"
+
+
+def timing_words(timing: Timing) -> str:
+    """A time with its 80 % interval, or that it is a bound."""
+    if timing.low_seconds is None or timing.high_seconds is None:
+        return f"{millis(timing.seconds)} ms at least"
+    return f"{millis(timing.seconds)} ms ({millis(timing.low_seconds)}-{millis(timing.high_seconds)})"
+
+
+def _end(verdict: Verdict) -> list[str]:
+    """What keeps more sequences out."""
+    if verdict.ends == TPOT and verdict.met:
+        return [f"{count(verdict.most_sequences)} would fit; beyond {count(verdict.met.batch)} TPOT is missed"]
+    if verdict.most_sequences > MOST_AT_ONCE:
+        return [f"{count(verdict.most_sequences)} would fit; loads beyond {count(MOST_AT_ONCE)} are not looked at"]
+    return ["there is room for no more"]

@@ -1,0 +1,167 @@
+"""What each section of a report comes to, in a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.report import NO_ROOM
+from roofcast.hwdb.units import show_bytes
+from roofcast.modelspec.step import DECODE, PREFILL
+from roofcast.reports.dollars import money
+from roofcast.reports.numbers import GIB, KIB, context_name, count, figures, fixed, millis, ratio
+from roofcast.reports.validate import headline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from roofcast.calculators.compare import Compared
+    from roofcast.calculators.estimate import EstimateResult
+    from roofcast.calculators.fit import FitResult
+    from roofcast.calculators.kv import KvResult
+    from roofcast.calculators.levers import LeversResult
+    from roofcast.calculators.price_rows import CostRow, PriceResult
+    from roofcast.calculators.report import Verdict
+    from roofcast.calculators.roofline_table import RooflineResult
+    from roofcast.calculators.validate import ValidateResult
+
+
+FORMATS: Final = frozenset(("kv", "weights"))  # levers that keep model and machine
+
+
+def memory_lead(result: FitResult, verdict: Verdict) -> str:
+    """Weights, what is left for the cache, and what that is worth."""
+    memory = result.memory
+    each = " of each GPU" if result.gpus > 1 else ""
+    said = f"weights take {_gib(memory.weight_bytes)} of the {_gib(memory.total_bytes)}{each}"
+    if verdict.status == NO_ROOM:
+        return f"{said}: {result.reason or verdict.reason}"
+    return (
+        f"{said}, and {_gib(memory.kv_bytes)} are left for the cache: room for "
+        f"{count(verdict.most_sequences)} sequences of {context_name(verdict.context)}"
+    )
+
+
+def load_lead(_result: EstimateResult, verdict: Verdict) -> str:
+    """What sequences at once gain, and what each of them pays for it."""
+    alone, top = verdict.alone, verdict.met or verdict.most
+    if alone is None or top is None or not alone.tpot.seconds or not top.tpot.seconds:
+        return "nothing runs where nothing fits"
+    if top.batch == 1:
+        return f"one sequence gets a token every {millis(alone.tpot.seconds)} ms, and no second one fits"
+    slower = top.tpot.seconds / alone.tpot.seconds
+    return (
+        f"{count(top.batch)} at once make {ratio(top.batch / slower)} times the tokens of one, not {count(top.batch)} times: "
+        f"they share the reading of the weights and not that of their caches, so a token takes {ratio(slower)} times as long"
+    )
+
+
+def roofline_lead(result: RooflineResult, verdict: Verdict) -> str:
+    """Work a byte of decode and of prefill against the ridge."""
+    used = [roof for roof in result.roofs if roof.used]
+    ridge = min(roof.ridge for roof in used or result.roofs)
+    decode = [row for row in result.rows if row.phase == DECODE]
+    most = max((row for row in decode if row.fits), key=lambda row: row.batch, default=decode[0])
+    prefill = next(row for row in result.rows if row.phase == PREFILL)
+    sides = {True: "above it, arithmetic is the limit", False: "below it, memory bandwidth is the limit"}
+    return (
+        f"the ridge is at {figures(ridge)} FLOP/byte; decode of {count(most.batch)} at once does {figures(most.intensity)}, "
+        f"{sides[most.intensity > ridge]}; a prompt of {context_name(verdict.prompt)} does {figures(prefill.intensity)}, "
+        f"{sides[prefill.intensity > ridge]}"
+    )
+
+
+def cache_lead(result: KvResult, _verdict: Verdict) -> str:
+    """What a token takes, and where the cache of one sequence outweighs the weights."""
+    own = result.models[0]
+    if not own.kv_bytes_per_token:
+        return f"the cache of {own.model} does not grow with context: a sequence takes {show_bytes(own.state_bytes + own.window_bytes)}"
+    said = f"a token of {own.model} takes {fixed(own.kv_bytes_per_token / KIB, 1)} KiB"
+    if own.weight_bytes is None:
+        return said
+    beyond = (own.weight_bytes - own.state_bytes - own.window_bytes) / own.kv_bytes_per_token
+    return f"{said}; {count(round(beyond))} tokens, of one sequence or of many, take as much as the weights"
+
+
+def gpus_lead(result: Compared, _verdict: Verdict) -> str:
+    """The fastest of those beside it."""
+    own, *others = result.rows
+    able = [row for row in others if row.tokens_per_second]
+    if not able or not own.tokens_per_second:
+        can = [row.gpu for row in able]
+        return f"of the others {', '.join(can)} can serve it" if can else "none of the others can serve that load"
+    best = max(able, key=lambda row: row.tokens_per_second or 0.0)
+    rate, bandwidth = (
+        (best.tokens_per_second or 0.0) / own.tokens_per_second,
+        best.bandwidth_bytes_per_second / own.bandwidth_bytes_per_second,
+    )
+    return (
+        f"with {count(result.batch)} at once {best.gpu} makes {ratio(rate)} times the tokens of {own.gpu}; "
+        f"its bandwidth is {ratio(bandwidth)} times as high"
+    )
+
+
+def levers_lead(result: LeversResult, _verdict: Verdict) -> str:
+    """The formats that gain most, for the same model on the same machine."""
+    base, *every = result.rows
+    rows = [row for row in every if row.lever in FORMATS and row.fits]
+    if not base.fits:
+        return f"it would run with {', '.join(row.change for row in rows)}" if rows else "no format alone makes it run"
+    faster = max(rows, key=lambda row: row.tokens_per_second or 0.0, default=None)
+    more = max(rows, key=lambda row: row.max_sequences or 0, default=None)
+    if faster is None or more is None or not base.tokens_per_second or not base.max_sequences:
+        return "no other format applies"
+    rate, held = (
+        (faster.tokens_per_second or 0.0) / base.tokens_per_second,
+        (more.max_sequences or 0) / base.max_sequences,
+    )
+    return (
+        f"of formats alone, decode of {count(result.batch)} at once gains most from {faster.change}: {ratio(rate)} times the "
+        f"tokens/s; {more.change} makes room for {ratio(held)} times as many sequences (bounds, in all memory beside the weights)"
+    )
+
+
+def price_lead(result: PriceResult, verdict: Verdict) -> str:
+    """What a million output tokens cost at the verdict's load."""
+    top, cost = verdict.met or verdict.most, output_cost(result, verdict)
+    if top is None or cost is None:
+        return "no load that fits has a cost"
+    at = f"{count(top.batch)} at once"
+    if cost.output_dollars is None:
+        return (
+            f"with {at} a million output tokens take {figures(cost.output_gpu_seconds)} GPU-seconds, "
+            f"{ratio(cost.output_over_input)} times as much as input; --gpu-price 2.50 makes dollars of it"
+        )
+    return (
+        f"with {at} a million output tokens cost {money(cost.output_dollars)}, {ratio(cost.output_over_input)} times as much as "
+        f"input, while the machine is that busy"
+    )
+
+
+def output_cost(result: PriceResult, verdict: Verdict) -> CostRow | None:
+    """The costs at the verdict's load, by what its limits are held against; None where that has none."""
+    top = verdict.met or verdict.most
+    row = next((row for row in result.loads if top and row.batch == top.batch and row.costs), None)
+    return None if row is None else next((cost for cost in row.costs if cost.basis == verdict.basis), row.costs[0])
+
+
+def measured_lead(result: ValidateResult, _verdict: Verdict) -> str:
+    """All points in one sentence."""
+    return headline(result)
+
+
+def _gib(size: float) -> str:
+    return f"{fixed(size / GIB, 1)} GiB"
+
+
+#: part -> what it comes to
+LEADS: Final[Mapping[str, Callable[[Any, Verdict], str]]] = {
+    "memory": memory_lead,
+    "load": load_lead,
+    "roofline": roofline_lead,
+    "cache": cache_lead,
+    "gpus": gpus_lead,
+    "levers": levers_lead,
+    "price": price_lead,
+    "measured": measured_lead,
+}

@@ -1,0 +1,233 @@
+"""The verdict of `report`, its parts and its formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from roofcast.calculators.report import Limits, Verdict, verdict_of
+from tests.running import refused, result, roofcast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from roofcast.calculators.deployment import Ready
+
+LLAMA = ("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm")
+QUICK = ("--other-gpus", "none", "--other-models", "none", "--api", "none")
+
+
+@cache
+def ready(*, expected: bool = True) -> Ready:
+    """Llama 3.1 8B on an H100, all memory taken; with constants or without."""
+    from roofcast.cli.deploy import Machine, deploy, efficiency_of, expecting
+    from roofcast.cli.session import Lookup
+
+    machine = Machine("h100-sxm", None, None, 1, 1, 1, None, "vllm")
+    made = deploy("llama-3.1-8b", Lookup(None, offline=True), machine, None, None)
+    return expecting(made, efficiency_of("expected" if expected else "bound")).ready
+
+
+def judged(*, expected: bool = True, context: int = 4096, **limits: float) -> Verdict:
+    """Return the verdict under limits."""
+    return verdict_of(ready(expected=expected), context, context, Limits(**limits))
+
+
+@cache
+def told(*options: str) -> dict[str, Any]:
+    """Return the verdict that the command prints."""
+    found: dict[str, Any] = result(*LLAMA, *QUICK, *options)["verdict"]
+    return found
+
+
+def test_one_sequence_alone_takes_the_weights_and_its_cache_through_memory() -> None:
+    """15.01 GB of matrices and 4096 x 131,072 B over 3.35 TB/s: the bound of one sequence is 4.64 ms."""
+    alone = judged(expected=False).alone
+
+    assert alone is not None
+    assert alone.tpot.bound_seconds == pytest.approx((15.01e9 + 4096 * 131_072) / 3.35e12, rel=0.002)
+    assert (alone.tpot.expected_seconds, alone.bound_by) == (None, "memory")
+
+
+@pytest.mark.parametrize("limit", [0.008, 0.012, 0.02])
+def test_the_load_that_meets_a_limit_is_the_last_one_that_does(limit: float) -> None:
+    """One sequence more misses it."""
+    from roofcast.calculators.report import load_of
+
+    met = judged(tpot_seconds=limit).met
+
+    assert met is not None
+    assert (met.tpot.seconds or 0) <= limit
+    assert (load_of(ready(), met.batch + 1, 4096).tpot.seconds or 0) > limit
+
+
+def test_a_looser_limit_never_lets_fewer_in() -> None:
+    """The load that meets a limit grows with it, up to what fits."""
+    loads = [judged(tpot_seconds=limit / 1000).met for limit in (7, 8, 10, 15, 20, 50, 500)]
+    batches = [load.batch if load else 0 for load in loads]
+
+    assert batches == sorted(batches)
+    assert batches[-1] == judged().most_sequences
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "reason"),
+    [
+        ({}, "fits", None),
+        ({"tpot_seconds": 0.012}, "meets", None),
+        ({"ttft_seconds": 0.5, "tpot_seconds": 0.012}, "meets", None),
+        ({"tpot_seconds": 0.001}, "misses", "tpot"),
+        ({"ttft_seconds": 0.01}, "misses", "ttft"),
+        ({"ttft_seconds": 0.01, "tpot_seconds": 0.012}, "misses", "ttft"),
+    ],
+)
+def test_a_limit_that_one_sequence_alone_misses_is_missed(
+    limits: dict[str, float], status: str, reason: str | None
+) -> None:
+    """Status and reason say which."""
+    verdict = judged(**limits)
+
+    assert (verdict.status, verdict.reason) == (status, reason)
+
+
+def test_limits_are_held_against_the_expected_time_where_there_is_one() -> None:
+    """A bound that meets the limit is not enough: one sequence needs 4.6 ms at least, and 6.7 ms are to be expected."""
+    assert judged(expected=False, tpot_seconds=0.005).status == "meets"
+    assert judged(tpot_seconds=0.005).status == "misses"
+
+
+def test_what_does_not_fit_has_no_loads() -> None:
+    """A context that not one sequence has room for: the reason stands in the verdict, no time is made up."""
+    verdict = verdict_of(ready(), 1_000_000, 4096, Limits(tpot_seconds=0.05))
+
+    assert (verdict.status, verdict.most_sequences, verdict.alone, verdict.met) == ("does not fit", 0, None, None)
+    assert "GB" in (verdict.reason or "")
+
+
+def test_the_verdict_is_of_the_same_memory_as_fit() -> None:
+    """Most sequences are those of `fit` under the engine's rules, flags and all."""
+    options = ("--engine", "vllm", "--gpu-memory-utilization", "0.5")
+    fit = result("fit", "llama-3.1-8b", "--gpu", "h100-sxm", *options, "--context", "4k")
+
+    assert told("--gpu-memory-utilization", "0.5")["most_sequences"] == fit["contexts"][0]["max_sequences"]
+
+
+def test_the_verdict_is_of_the_same_times_as_estimate() -> None:
+    """TTFT and TPOT are those of `estimate`."""
+    rows = result(
+        "estimate", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm", "--batch", "1", "--context", "4k"
+    )["phases"]
+    verdict = told()
+
+    assert verdict["ttft"]["expected_seconds"] == pytest.approx(rows[0]["expected_seconds"])
+    assert verdict["alone"]["tpot"]["expected_seconds"] == pytest.approx(rows[1]["expected_seconds"])
+
+
+def test_every_part_is_there() -> None:
+    """All parts of the default report, and none of what does not apply."""
+    whole = result(*LLAMA)
+    few = result("report", "llama-3.1-8b", "--gpu", "b300", *QUICK, "--dp", "2")
+
+    assert [name for name, part in whole.items() if part is None] == []
+    assert [name for name, part in few.items() if part is None] == ["fit", "gpus", "measured"]
+
+
+def test_text_has_a_section_a_part() -> None:
+    """The verdict stands first, then titles with a sentence each, assumptions once at the end."""
+    out = roofcast(*LLAMA, "--tpot", "12ms").out
+    titles = [line for line in out.splitlines() if line.isupper() and line[0] != " "]
+
+    assert out.startswith("llama-3.1-8b on h100-sxm: meets TPOT <= 12 ms with up to ")
+    assert titles == [
+        "WHAT FITS",
+        "SPEED UNDER LOAD",
+        "ROOFLINE",
+        "KV CACHE AGAINST CONTEXT",
+        "BESIDE OTHER GPUS",
+        "WHAT WOULD CHANGE IT",
+        "WHAT IT COSTS",
+        "HOW FAR OFF PREDICTIONS ARE",
+    ]
+
+
+def test_markdown_folds_its_sections() -> None:
+    """A pull request sees the verdict; tables open on a click; the command stands below."""
+    out = roofcast(*LLAMA, *QUICK, "--format", "markdown").out
+
+    assert out.startswith("**llama-3.1-8b on h100-sxm: fits, 113 sequences of 4k at once**")
+    assert out.count("<details>") == out.count("</details>") == 7
+    assert "roofcast report llama-3.1-8b --gpu h100-sxm" in out.splitlines()[-1]
+
+
+def test_csv_is_the_verdict_in_a_row() -> None:
+    """One row: programs that want more take JSON."""
+    [row] = csv.DictReader(io.StringIO(roofcast(*LLAMA, *QUICK, "--tpot", "12ms", "--format", "csv").out))
+
+    assert (row["status"], row["most_sequences"], row["met_batch"]) == ("meets", "113", "30")
+
+
+def test_charts_are_written_as_png_and_svg(tmp_path: Path) -> None:
+    """Every chart of the page, into a folder that is made; Markdown beside it links them."""
+    outcome = roofcast(*LLAMA, "--charts", str(tmp_path / "charts"), "--out", str(tmp_path / "r.md"))
+    names = {path.name for path in (tmp_path / "charts").iterdir()}
+    kinds = ("memory", "sweep", "latency", "roofline", "kv", "gpus", "points")
+
+    assert outcome.code == 0, outcome.err
+    assert names == {f"{kind}.{ending}" for kind in kinds for ending in ("png", "svg")}
+    assert "](charts/roofline.png)" in (tmp_path / "r.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--tpot", "soon"), ("--tpot soon", "50ms")),
+        (("--ttft", "0ms"), ("--ttft 0ms", "500ms")),
+        (("--other-models", "a,,b"), ("--other-models",)),
+        (("--other-gpus", "h100,h200,b200,a100,l40s,l4"), ("--other-gpus", "1 to 4")),
+        (("--context", "4k,8k"), ("--context",)),
+        (("--batch", "0"), ("--batch",)),
+        (("--engine", "vlm"), ("vllm",)),
+        (("--n-ctx", "4k"), ("n-ctx",)),
+        (("--charts", "/dev/null"), ("--charts /dev/null",)),
+        (("--out", "x.png"), ("--out x.png",)),
+        (("--measured", "/no/such/file.json"), ("/no/such/file.json",)),
+    ],
+)
+def test_bad_input_is_refused_in_a_line(options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """Exit code 2, the option and what would be right."""
+    refused(roofcast(*LLAMA, *QUICK, *options), 2, *words)
+
+
+def test_each_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts share what was read: the Hub is not asked twice for a model."""
+    from roofcast.modelspec import source
+
+    asked: list[str] = []
+    resolve = source.resolve
+
+    def counted(name: str, **options: Any) -> Any:
+        asked.append(name)
+        return resolve(name, **options)
+
+    monkeypatch.setattr(source, "resolve", counted)
+    outcome = roofcast(*LLAMA, "--other-gpus", "h200", "--other-models", "llama-2-7b,llama-3.1-8b")
+
+    assert outcome.code == 0
+    assert asked.count("llama-2-7b") == 1
+
+
+def test_a_model_beside_that_is_the_same_stands_once() -> None:
+    """The asked model is not compared with itself."""
+    models = [row["model"] for row in result(*LLAMA, "--other-gpus", "none", "--api", "none")["kv"]["models"]]
+
+    assert models == ["llama-3.1-8b", "llama-2-7b", "deepseek-v3"]
+
+
+def test_limits_without_any_are_no_limits() -> None:
+    """The default of both is none."""
+    assert Limits() == replace(Limits(0.5), ttft_seconds=None)
