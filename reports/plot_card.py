@@ -125,10 +125,10 @@ def name_axes(axes: Axes, across: str, up: str) -> None:
 
 def name_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Names of lines at their right ends, moved apart where they would cover one another; call it when limits are set."""
-    box = axes.get_position()
-    right, page = box.x1 * WIDTH * POINT + 4, axes.figure.get_figheight() * POINT
-    wanted = [axes.transData.transform((1.0, end.y))[1] * POINT / DPI for end in ends]
-    for end, height in zip(ends, spread(wanted, TEXT * 1.15, (box.y0 * page, box.y1 * page)), strict=True):
+    point = POINT / DPI
+    right, within = axes.bbox.x1 * point + 4, (axes.bbox.y0 * point, axes.bbox.y1 * point)
+    wanted = [axes.transData.transform((1.0, end.y))[1] * point for end in ends]
+    for end, height in zip(ends, spread(wanted, TEXT * 1.15, within), strict=True):
         axes.annotate(
             known(end.text),
             (0, 0),

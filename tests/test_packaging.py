@@ -80,11 +80,12 @@ def test_the_wheel_installs_one_top_level_name(wheel: Path) -> None:
 
 
 def test_the_wheel_carries_the_data(wheel: Path) -> None:
-    """All accelerators, the catalogue and the typing marker are in."""
+    """All accelerators, the catalogue, the templates of pages and the typing marker are in."""
     names = names_in(wheel)
 
     assert sum(name.startswith("roofcast/hwdb/accelerators/") for name in names) >= 95
     assert any(name.startswith("roofcast/modelspec/catalogue/") for name in names)
+    assert {"roofcast/reports/templates/page.html.j2", "roofcast/reports/templates/page.css"} <= names
     assert "roofcast/py.typed" in names
 
 

@@ -15,13 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roofcast.calculators.answer import remarks
-from roofcast.reports.charts import KINDS, Chart
 from roofcast.reports.document import Document, Made, Section, plain, table
 from roofcast.reports.page import render_page
-from roofcast.reports.page_formulas import term_of
-from roofcast.reports.page_svg import drawing, variables
-from roofcast.reports.plot_profile import profile_chart
-from roofcast.reports.theme import DARK, LEGIBLE, LIGHT, contrast, legible
 from tests.pages import (
     COMMANDS,
     HOSTILE,
@@ -37,13 +32,11 @@ from tests.pages import (
     report,
     squeezed,
 )
-from tests.profile_values import both_result
 from tests.running import roofcast
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from roofcast.reports.page_svg import Drawing
 
 # elements that a page may have; anything else came from outside
 KNOWN: Final = frozenset(
@@ -52,31 +45,6 @@ KNOWN: Final = frozenset(
         *("h1", "h2", "p", "a", "ul", "li", "dl", "dt", "dd", "br", "span", "strong", "code", "pre", "div"),
         *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "figure", "figcaption"),
         *("svg", "g", "defs", "path", "use", "text", "tspan", "rect", "clippath", "pattern", "desc"),
-    )
-)
-# headings without a term: names, and settings that the row is of
-NAMES: Final = frozenset(
-    (
-        *(
-            "model",
-            "attn",
-            "L",
-            "q/kv",
-            "max ctx",
-            "id",
-            "GB",
-            "GiB",
-            "GB/s",
-            "memory",
-            "from",
-            "context",
-            "ctx",
-            "batch",
-        ),
-        *("term", "format", "computed in", "TFLOP/s", "used", "lever", "change", "x", "share", "how it is counted"),
-        *("at once", "vendor", "prompts", "hours", "input", "cached", "output", "as of", "source", "by", "group"),
-        *("points", "quantity", "gpu", "engine", "weights", "tokens", "measured", "such as", "not counted, because"),
-        *("layers that keep", "layers", "times", "h100-sxm", "h200-sxm", "b200", "bf16 TFLOP/s"),
     )
 )
 TINY: Final = Document("kv", {}, None, ())
@@ -100,28 +68,9 @@ def root(page: str) -> Element:
     return read(page)
 
 
-@pytest.fixture(scope="module")
-def charts(whole: Document) -> list[Chart]:
-    """Return one chart of each kind."""
-    drawn = {chart.kind: chart for section in whole.sections for chart in section.document.charts}
-    return [*drawn.values(), Chart("profile", both_result(), "measured")]
-
-
-@pytest.fixture(scope="module")
-def drawings(charts: list[Chart]) -> dict[str, Drawing]:
-    """Return each kind of chart as it stands on a page, numbered in their order."""
-    return {chart.kind: drawing(chart, number) for number, chart in enumerate(charts)}
-
-
 def css_of(page: str) -> str:
     """Return the style sheet of a page."""
     return read(page).one("style").text
-
-
-def palette(css: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the colours of a style sheet by name, light and dark."""
-    light, dark = (dict(re.findall(r"--([\w-]+):\s*(#[0-9a-fA-F]{6})", block)) for block in css.split("@media", 2)[:2])
-    return light, light | dark
 
 
 def test_the_page_is_whole_and_closed(root: Element) -> None:
@@ -318,194 +267,6 @@ def test_the_same_document_makes_the_same_page(whole: Document, page: str) -> No
 def test_the_page_of_all_charts_is_small(page: str) -> None:
     """Far below 1.5 MB, which a report may take."""
     assert len(page.encode()) < 500_000
-
-
-# charts
-
-
-def test_every_kind_of_chart_is_looked_at(charts: list[Chart]) -> None:
-    """What follows holds of all of them."""
-    assert {chart.kind for chart in charts} == KINDS.keys()
-
-
-def test_charts_have_the_colours_of_the_page_alone(drawings: dict[str, Drawing]) -> None:
-    """Every colour of a chart is a variable, and every variable has a value in both schemes."""
-    known = [set(re.findall(r"--([\w-]+):", variables(theme))) for theme in (LIGHT, DARK)]
-
-    assert known[0] == known[1]
-    for kind, drawn in drawings.items():
-        svg = drawn.svg
-        painted = set(re.findall(r"(?:fill|stroke):([^;\"]+)", svg))
-        assert "var(--ground)" in painted
-        for paint in painted:
-            name = re.fullmatch(r"var\(--([\w-]+)\)", paint)
-            assert (name and name[1] in known[0]) or paint == "none" or paint.startswith("url(#c"), (kind, paint)
-        assert not re.search(r"#[0-9a-fA-F]{6}|rgb|hsl", svg), kind
-
-
-def test_charts_keep_their_text(drawings: dict[str, Drawing]) -> None:
-    """As text, which can be searched and read out, of a size that is told."""
-    figure = profile_chart(both_result())
-    read_out = {squeezed(text.text) for text in read(f"<html>{drawings['profile'].svg}</html>").all("text")}
-
-    for text in figure.texts:
-        assert {squeezed(line) for line in text.get_text().splitlines()} <= read_out
-
-
-def test_charts_are_described(charts: list[Chart], drawings: dict[str, Drawing]) -> None:
-    """Each is an image with a name, and its sentence as description."""
-    for chart in charts:
-        shown = drawings[chart.kind]
-        svg = read(f"<html>{shown.svg}</html>").one("svg")
-        named = {element.attributes["id"]: element.text for element in svg.all("title", "desc")}
-        assert svg.attributes["role"] == "img"
-        assert named[svg.attributes["aria-labelledby"]] == f"{chart.kind} chart" == shown.name
-        assert named[svg.attributes["aria-describedby"]] == chart.says == shown.says
-        assert svg.attributes.keys() <= {"viewbox", "role", "aria-labelledby", "aria-describedby"}
-
-
-def test_charts_are_small_and_their_numbers_short(drawings: dict[str, Drawing]) -> None:
-    """Two decimals of a point are finer than any screen; no chart takes more than 60 KB."""
-    for kind, drawn in drawings.items():
-        svg = drawn.svg
-        assert len(svg) < 60_000, kind
-        assert not re.search(r' (?:d|x|y|width|height|points)="[^"]*\d\.\d{3}', svg), kind
-        assert "rotate(-0" not in svg, kind
-
-
-def test_two_charts_share_no_names(charts: list[Chart]) -> None:
-    """The same chart twice on a page: clip paths and marks are each one's own."""
-    ids = [set(re.findall(r' id="([^"]+)"', drawing(charts[0], number).svg)) for number in (1, 2)]
-
-    assert len(ids[0]) == len(ids[1]) > 2
-    assert not ids[0] & ids[1]
-
-
-def test_wide_charts_are_wide(drawings: dict[str, Drawing]) -> None:
-    """Those of nine inches take the full width; cards stand two side by side."""
-    assert {kind for kind, drawn in drawings.items() if drawn.wide} == {"roofline", "points", "profile"}
-
-
-# colours
-
-
-def test_the_schemes_are_those_of_the_charts(page: str) -> None:
-    """Light without a question, dark for screens that ask for it, so that paper is light."""
-    css = css_of(page)
-    light, dark = palette(css)
-
-    assert variables(LIGHT) in css.split("@media")[0]
-    assert f"@media screen and (prefers-color-scheme: dark) {{\n  :root {{\n    {variables(DARK)};" in css
-    assert (light["ground"], dark["ground"]) == (LIGHT.ground, DARK.ground)
-    assert light.keys() == dark.keys()
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_stands_out(page: str, scheme: int) -> None:
-    """4.5 to 1 at least on the page and on panels."""
-    colours = palette(css_of(page))[scheme]
-    text = {"ink", "muted", "link", "good", "bad", "warn"}
-
-    for name in text | {name for name in colours if name.startswith("t-")}:
-        assert contrast(colours[name], colours["ground"]) >= LEGIBLE, name
-    for name in text:
-        assert contrast(colours[name], colours["panel"]) >= LEGIBLE, name
-
-
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
-def test_a_colour_of_text_is_as_near_as_it_may_be(theme: object) -> None:
-    """One that stands out stays; another is mixed with ink until it does."""
-    chosen = LIGHT if theme is LIGHT else DARK
-    for colour in (*chosen.contexts, chosen.faint, chosen.ink):
-        text = legible(colour, chosen)
-        assert contrast(text, chosen.ground) >= LEGIBLE
-        assert (text == colour) == (contrast(colour, chosen.ground) >= LEGIBLE)
-
-
-def test_contrast_is_that_of_the_guideline() -> None:
-    """Black on white is 21, a colour on itself 1, whichever comes first; #767676 is the lightest grey for text on white."""
-    assert contrast("#000000", "#ffffff") == contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert contrast("#0072b2", "#0072b2") == 1
-    assert contrast("#767676", "#ffffff") >= LEGIBLE > contrast("#777777", "#ffffff")
-
-
-# formulas
-
-
-def test_every_function_stands_once(root: Element) -> None:
-    """Later sections lead to it."""
-    places = Counter(
-        code.text
-        for paragraph in root.all("p")
-        if paragraph.attributes.get("class") == "source"
-        for code in paragraph.all("code")[-1:]
-    )
-    links = [link.attributes["href"] for details in root.all("details") for link in details.all("a")]
-
-    assert places.most_common(1)[0][1] == 1
-    assert {"roofcast.calculators.cache.kv_bytes_per_token", "roofcast.calculators.step.estimate"} <= places.keys()
-    assert "#formula-calculators.step.Estimate.intensity" in links
-    assert len(links) > 5
-
-
-def test_formulas_have_equation_and_source(root: Element) -> None:
-    """Behind a heading, its term, the equation, the source and the function."""
-    [entry] = [
-        element
-        for element in root.all("dd")
-        if element.all("p")[0].attributes.get("id") == "formula-calculators.step.estimate"
-    ]
-
-    assert "the sum over its operations of max(F / peak, D / bandwidth)" in entry.text
-    assert "Source: Williams, Waterman, Patterson, Roofline" in squeezed(entry.text)
-    assert "Counted by roofcast.calculators.step.estimate" in squeezed(entry.text)
-    assert "bound ms, bound bound_seconds" in [squeezed(term.text) for term in root.all("dt")]
-    assert not [entry.text for entry in root.all("dd") if ">>>" in entry.text or "Raises:" in entry.text]
-
-
-def test_an_engine_has_its_own_formulas(root: Element) -> None:
-    """Of vLLM's memory those of vLLM, and none of another engine."""
-    [part] = [part for part in root.all("section") if part.attributes.get("aria-labelledby") == "memory"]
-    places = {code.text for code in part.all("code") if code.text.startswith("roofcast.calculators.engines.")}
-
-    assert "roofcast.calculators.engines.vllm_weights.held_weights" in places
-    assert not [place for place in places if re.search(r"sglang|llama_cpp|leftover|tgi|lmdeploy|tensorrt", place)]
-
-
-@pytest.mark.parametrize("key", COMMANDS)
-def test_every_number_has_a_formula_or_is_a_setting(whole: Document, key: str) -> None:
-    """A heading that leads to no term is the name of something."""
-    [section] = [section for section in whole.sections if section.key == key]
-    served = section.document.inputs.get("engine", "none") != "none" and section.document.command == "fit"
-    headings = {data_of(name) for table in section.document.tables for name in table.header if name}
-
-    assert {name for name in headings if term_of(name, section.document.command, served=served) is None} <= NAMES
-
-
-@pytest.mark.parametrize(
-    ("command", "heading", "term"),
-    [
-        ("kv", "KiB/ token", "kv_bytes_per_token"),
-        ("kv", "GiB @128k", "cache_bytes"),
-        ("kv", "reserved GiB @max", "reserved_bytes"),
-        ("kv", "weights GiB (bf16)", "weight_bytes"),
-        ("fit", "budget", "budget_bytes"),
-        ("fit", "reserve 10.0%", None),
-        ("estimate", "TTFT bound ms", "ttft_seconds"),
-        ("estimate", "80 % interval", "interval"),
-        ("gpus", "decode b16 @4k 11.6 FLOP/B", "intensity"),
-        ("gpus", "TPOT of 16", "tpot_seconds"),
-        ("speculate", "x", "speedup"),
-        ("levers", "x", None),
-        ("attention", "flash GB", "flash_bytes"),
-        ("attention", "flash MiB", "logsumexp_bytes"),
-        ("validate", "weights", None),
-        ("kv", "<script>", None),
-    ],
-)
-def test_a_heading_means_what_its_command_means(command: str, heading: str, term: str | None) -> None:
-    """The same word may stand for another quantity elsewhere, or for none."""
-    assert term_of(heading, command) == term
 
 
 # what comes from outside

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.deployment import Ready
 
 LLAMA = ("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm")
+NONE = Limits()
 QUICK = ("--other-gpus", "none", "--other-models", "none", "--api", "none")
 
 
@@ -33,9 +34,9 @@ def ready(*, expected: bool = True) -> Ready:
     return expecting(made, efficiency_of("expected" if expected else "bound")).ready
 
 
-def judged(*, expected: bool = True, context: int = 4096, **limits: float) -> Verdict:
-    """Return the verdict under limits."""
-    return verdict_of(ready(expected=expected), context, context, Limits(**limits))
+def judged(limits: Limits = NONE, *, expected: bool = True) -> Verdict:
+    """Return the verdict under limits, of 4,096 tokens each."""
+    return verdict_of(ready(expected=expected), 4096, 4096, limits)
 
 
 @cache
@@ -59,7 +60,7 @@ def test_the_load_that_meets_a_limit_is_the_last_one_that_does(limit: float) -> 
     """One sequence more misses it."""
     from roofcast.calculators.report import load_of
 
-    met = judged(tpot_seconds=limit).met
+    met = judged(Limits(tpot_seconds=limit)).met
 
     assert met is not None
     assert (met.tpot.seconds or 0) <= limit
@@ -68,7 +69,7 @@ def test_the_load_that_meets_a_limit_is_the_last_one_that_does(limit: float) -> 
 
 def test_a_looser_limit_never_lets_fewer_in() -> None:
     """The load that meets a limit grows with it, up to what fits."""
-    loads = [judged(tpot_seconds=limit / 1000).met for limit in (7, 8, 10, 15, 20, 50, 500)]
+    loads = [judged(Limits(tpot_seconds=limit / 1000)).met for limit in (7, 8, 10, 15, 20, 50, 500)]
     batches = [load.batch if load else 0 for load in loads]
 
     assert batches == sorted(batches)
@@ -90,15 +91,15 @@ def test_a_limit_that_one_sequence_alone_misses_is_missed(
     limits: dict[str, float], status: str, reason: str | None
 ) -> None:
     """Status and reason say which."""
-    verdict = judged(**limits)
+    verdict = judged(Limits(**limits))
 
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
 def test_limits_are_held_against_the_expected_time_where_there_is_one() -> None:
     """A bound that meets the limit is not enough: one sequence needs 4.6 ms at least, and 6.7 ms are to be expected."""
-    assert judged(expected=False, tpot_seconds=0.005).status == "meets"
-    assert judged(tpot_seconds=0.005).status == "misses"
+    assert judged(Limits(tpot_seconds=0.005), expected=False).status == "meets"
+    assert judged(Limits(tpot_seconds=0.005)).status == "misses"
 
 
 def test_what_does_not_fit_has_no_loads() -> None:
