@@ -22,6 +22,7 @@ def render_markdown(document: Document) -> str:
     if document.sections and lines:
         lines[0] = f"**{lines[0]}**"
     blocks = ["\n".join(f"{line}  " for line in lines).rstrip()] if lines else []
+    blocks += _keys(document)
     blocks += _tables(document)
     blocks += (block for section in document.sections for block in _section(section))
     said = (
@@ -33,6 +34,13 @@ def render_markdown(document: Document) -> str:
     if document.sections and document.made:
         blocks.append(f"<sub>{_escape(made_words(document.made))}</sub>")
     return "\n\n".join(blocks) + "\n"
+
+
+def _keys(document: Document) -> Iterator[str]:
+    """The numbers that matter most, side by side."""
+    if document.keys:
+        names, values, notes = zip(*((key.name, key.value, key.note) for key in document.keys), strict=True)
+        yield "\n".join((_row(names), "|" + "---|" * len(names), _row(values), _row(notes)))
 
 
 def _section(section: Section) -> Iterator[str]:
