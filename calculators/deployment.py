@@ -58,6 +58,10 @@ class Holding(Protocol):
     def tokens(self) -> int | None:
         """In all, of one replica as the engine prints them; None where it prints none. [token]"""
 
+    @property
+    def most(self) -> int | None:
+        """Requests that a replica runs at once, whatever fits; None where nothing bounds them."""
+
     def sequences(self, context: int) -> int:
         """Sequences of so many tokens that fit at once, on all replicas."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.phases import Point
 
 FITS, NO_ROOM, MEETS, MISSES = "fits", "does not fit", "meets", "misses"
-MEMORY, TPOT, TTFT = "memory", "tpot", "ttft"  # what ends a load
+MEMORY, SERVER, TPOT, TTFT = "memory", "server", "tpot", "ttft"  # what ends a load
 MOST_AT_ONCE: Final = 4096  # sequences; more at once are not looked at
 
 
@@ -97,7 +97,8 @@ class Verdict:
     limits: Limits
     """What is promised."""
     ends: str | None
-    """What keeps more sequences out: memory, tpot; null where none fits, or where 4,096 do."""
+    """What keeps more sequences out: memory, server (the requests that it runs at once, whatever fits) or tpot; null where
+    none fits, and where more than the 4,096 do that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +143,25 @@ def verdict_of(ready: Ready, context: int, prompt: int, limits: Limits) -> Verdi
     ttft = timing_of(first)
     basis = "bound" if ready.expectation is None else "expected"
     top = min(most, MOST_AT_ONCE)
-    if not top:
-        one = answer_point(ready, Asked(DECODE, 1, context))
-        return Verdict(NO_ROOM, one.reason, basis, context, prompt, 0, ttft, None, None, None, limits, None)
+    lacking = "" if top else answer_point(ready, Asked(DECODE, 1, context)).reason
+    if lacking or first.reason:
+        why = lacking or first.reason
+        return Verdict(NO_ROOM, why, basis, context, prompt, most, ttft, None, None, None, limits, None)
     alone, whole = load_of(ready, 1, context), load_of(ready, top, context)
     met = None if limits.tpot_seconds is None else _most_within(ready, context, top, limits.tpot_seconds)
     missed = _missed(limits, ttft, met)
     promised = limits != Limits()
     status = MISSES if missed else MEETS if promised else FITS
-    ends = TPOT if met is not None and met.batch < top else MEMORY if most <= MOST_AT_ONCE else None
+    ends = TPOT if met is not None and met.batch < top else _ends(ready, most)
     return Verdict(status, missed, basis, context, prompt, most, ttft, alone, whole, met, limits, ends)
+
+
+def _ends(ready: Ready, most: int) -> str | None:
+    """What keeps more sequences out than the most: memory, or the server's own limit; None of more than are looked at."""
+    if most > MOST_AT_ONCE:
+        return None
+    limit = ready.holding.most if ready.holding is not None else None
+    return SERVER if limit is not None and most >= limit * ready.deployment.shards.dp else MEMORY
 
 
 def _missed(limits: Limits, ttft: Timing, met: Load | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.errors import UnansweredError, UsageError
+from roofcast.cli import options
 from roofcast.cli.progress import progress_of
 from roofcast.cli.session import keeping_models, load, refuse_assumed, write_file
 
@@ -139,7 +140,9 @@ def _memory(setting: Setting) -> Document | None:
         return None
     asked, machine = setting.asked, setting.asked.machine
     devices = {name: getattr(machine, name) for name in ("gpus", "tp", "pp", "ep", "dp")}
-    contexts = sorted({setting.case.context, *contexts_of(setting.ready.model, None)})
+    longest = setting.setups.room(setting.case).longest or options.MOST  # of the server's requests
+    usual = (min(context, longest) for context in contexts_of(setting.ready.model, None))
+    contexts = sorted({setting.case.context, *usual})
     wanted = Asked(
         asked.model, machine.gpu, devices, machine.engine, asked.weights, asked.kv, contexts, [], asked.lookup
     )

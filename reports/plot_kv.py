@@ -173,6 +173,8 @@ def _name_ring(axes: Axes, at: tuple[int, float]) -> None:
         va="bottom",
         fontsize=NOTE,
         color=LIGHT.ink,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": LIGHT.ground, "edgecolor": "none"},
+        zorder=6,
     )
 
 

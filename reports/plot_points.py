@@ -140,6 +140,8 @@ def _words(figure: Figure, result: ValidateResult, height: float) -> None:
             f"{whole.points:,} point{'s' if whole.points > 1 else ''}, median error {whole.median_error:.1%}, 90 % below "
             f"{whole.p90_error:.0%}" + ("" if inside is None else f", {inside:.0%} inside their 80 % interval")
         )
+    beyond = sum(within(ratio) != ratio for ratio in map(ratio_of, (r for r in result.points if r.reason is None)))
+    said += f"; {beyond:,} stand on the edge, being farther off" if beyond else ""
     title = f"{result.error_of.capitalize()} against measured"
     figure.text(0.02, 1 - 0.28 / height, title, fontsize=12, weight="bold", color=LIGHT.ink)
     figure.text(0.02, 1 - 0.52 / height, said, fontsize=9, color=LIGHT.ink)

@@ -142,10 +142,14 @@ def _sweep_words(sweep: Sweep) -> Words:
 def _latency_words(sweep: Sweep) -> Words:
     if not sweep.fitting:
         return Words(LATENCY_TITLE, _subject(sweep))
+    best, within = sweep.within_limit, ""
+    if sweep.tpot_limit_seconds is not None:
+        most = f"{best.batch:,} at once, {figures(best.rate)} tokens/s" if best else "not even one sequence"
+        within = f"; within {figures(sweep.tpot_limit_seconds * MS)} ms: {most}"
     joined = " Dotted: one batch, from its bound to the expected." if sweep.fitted else ""
     return Words(
         LATENCY_TITLE,
-        _subject(sweep),
+        _subject(sweep) + within,
         f"Numbers: sequences at once. Upward all together get more, rightward each waits longer for its next token.{joined}",
     )
 
@@ -241,14 +245,14 @@ def _level(axes: Axes, sweep: Sweep) -> None:
 
 
 def _room(axes: Axes, sweep: Sweep) -> None:
-    """The last batch that fits, and that there is no room beyond."""
+    """The last batch that fits, and that there are no more."""
     most, right = sweep.most_sequences, axes.get_xlim()[1]
     if not 0 < most < right:
         return
     axes.axvspan(most, right, color=LIGHT.faint, alpha=0.18, linewidth=0, zorder=0)
     axes.axvline(most, color=LIGHT.faint, linewidth=1.0, linestyle=(0, (2, 2)), zorder=1)
     middle = math.sqrt(most * right), axes.get_ylim()[0]
-    _write(axes, Note(f"no room beyond {most:,}", middle, (0, 6), across="center", rotation=90))
+    _write(axes, Note(f"no more than {most:,}", middle, (0, 6), across="center", rotation=90))
 
 
 def _nothing(axes: Axes, sweep: Sweep) -> None:
@@ -314,13 +318,12 @@ def _batches(axes: Axes, sweep: Sweep) -> None:
 
 
 def _limit(axes: Axes, sweep: Sweep) -> None:
-    """The limit as an upright line, with the most sequences that stay within it; their point has a ring."""
+    """The limit as an upright line; the point of the most sequences that stay within it has a ring."""
     if sweep.tpot_limit_seconds is None:
         return
     limit, best = sweep.tpot_limit_seconds * MS, sweep.within_limit
     axes.axvline(limit, color=LIGHT.ink, linewidth=0.9, linestyle=DASHED, zorder=2)
-    said = f"limit {figures(limit)} ms: "
-    said += f"{best.batch:,} at once, {figures(best.rate)} tokens/s" if best else "not even one sequence"
+    said = f"limit {figures(limit)} ms"
     left = axes.transAxes.inverted().transform(axes.transData.transform((limit, 1.0)))[0] < HALF
     _write(axes, Note(said, (limit, axes.get_ylim()[1]), (3 if left else -3, -3), across=ACROSS[not left], up="top"))
     if best is not None:
@@ -346,7 +349,7 @@ def _legend(axes: Axes, sweep: Sweep) -> None:
 def _write(axes: Axes, note: Note) -> None:
     """A text near a place of the data."""
     axes.annotate(
-        known(note.text), note.spot, xytext=note.offset, textcoords="offset points", ha=note.across, va=note.up,
+        "\n".join(map(known, note.text.split("\n"))), note.spot, xytext=note.offset, textcoords="offset points", ha=note.across, va=note.up,
         fontsize=NOTE, color=LIGHT.ink, rotation=note.rotation, weight=note.weight, annotation_clip=False,
         parse_math=False, zorder=6,
     )  # fmt: skip

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.calculators.report import MEETS, MISSES, MOST_AT_ONCE, NO_ROOM, TPOT, TTFT, Limits, ReportResult
+from roofcast.calculators.report import MEETS, MISSES, MOST_AT_ONCE, NO_ROOM, SERVER, TPOT, TTFT, Limits, ReportResult
+from roofcast.calculators.report import MEMORY as MEMORY_ENDS
 from roofcast.calculators.roofline import COMPUTE, LINK, MEMORY
 from roofcast.reports.deployed import on_devices, setup_lines
 from roofcast.reports.document import Document, Key, Section, plain
@@ -36,6 +37,14 @@ BOUND_BY: Final[Mapping[str, str]] = {
     MEMORY: "memory bandwidth",
     LINK: "the link between GPUs",
 }
+ENDS: Final[Mapping[str | None, str]] = {
+    MEMORY_ENDS: "there is room for no more",
+    SERVER: "the server runs no more at once (--max-num-seqs, or its like); their caches would leave room",
+}
+LIMITS: Final = (
+    "held against one prompt alone and against steps that no prompt interrupts: what other prompts and queues add, and the "
+    "percentiles of a server, are not in them"
+)
 QUEUES: Final = (
     "times are of steps as they run, without queueing: what waits under a load that comes and goes is not in them"
 )
@@ -125,7 +134,8 @@ def _lines(result: ReportResult, inputs: Mapping[str, Any]) -> list[str]:
     lines = [f"{where}: {verdict_words(verdict, result.fit)}", *setup_lines(estimate.layout, estimate.weights, inputs)]
     if verdict.status == NO_ROOM:
         return lines
-    return [*lines, *_speeds(verdict), _first(verdict), *_end(verdict)]
+    held = [] if verdict.limits == Limits() else [f"limits: {LIMITS}"]
+    return [*lines, *_speeds(verdict), _first(verdict), *_end(verdict), *held]
 
 
 def _keys(result: ReportResult) -> tuple[Key, ...]:
@@ -216,4 +226,4 @@ def _end(verdict: Verdict) -> list[str]:
         return [f"{count(verdict.most_sequences)} would fit; beyond {count(verdict.met.batch)} TPOT is missed"]
     if verdict.most_sequences > MOST_AT_ONCE:
         return [f"{count(verdict.most_sequences)} would fit; loads beyond {count(MOST_AT_ONCE)} are not looked at"]
-    return ["there is room for no more"]
+    return [ENDS[verdict.ends]] if verdict.ends in ENDS else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.report import NO_ROOM
+from roofcast.calculators.report import NO_ROOM, SERVER
 from roofcast.hwdb.units import show_bytes
 from roofcast.modelspec.step import DECODE, PREFILL
 from roofcast.reports.dollars import money
@@ -36,8 +36,9 @@ def memory_lead(result: FitResult, verdict: Verdict) -> str:
     said = f"weights take {_gib(memory.weight_bytes)} of the {_gib(memory.total_bytes)}{each}"
     if verdict.status == NO_ROOM:
         return f"{said}: {result.reason or verdict.reason}"
+    held = "room for more than the server runs at once," if verdict.ends == SERVER else "room for"
     return (
-        f"{said}, and {_gib(memory.kv_bytes)} are left for the cache: room for "
+        f"{said}, and {_gib(memory.kv_bytes)} are left for the cache: {held} "
         f"{count(verdict.most_sequences)} sequences of {context_name(verdict.context)}"
     )
 
