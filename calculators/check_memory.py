@@ -79,7 +79,8 @@ def served_room(served: Served) -> Room:
         return deployment.shards.dp * memory.sequences(context)
 
     tokens = memory.tokens[0] if memory.tokens else None
-    return Room(sequences, tokens, _leaves_room(memory), memory.reason or "", memory.said, memory.longest, memory.most)
+    most: int | None = memory.most if memory.most is not None else getattr(memory.room, "most", None)
+    return Room(sequences, tokens, _leaves_room(memory), memory.reason or "", memory.said, memory.longest, most)
 
 
 def _leaves_room(memory: EngineMemory) -> bool:

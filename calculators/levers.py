@@ -77,6 +77,8 @@ class LeversResult:
     """Tokens of the prompt. [token]"""
     rows: list[LeverRow]
     """The base first, then a row a technique."""
+    usable_share: float = 1.0
+    """Of a device's memory, what weights and cache may take. [-]"""
 
 
 def levers_result(base: Base) -> tuple[LeversResult, Remarks]:
@@ -99,6 +101,7 @@ def levers_result(base: Base) -> tuple[LeversResult, Remarks]:
         context=base.context,
         prompt=base.prompt,
         rows=rows,
+        usable_share=base.usable,
     )
     return result, ready_remarks(base.ready, [base.context, base.prompt]) + remarks(assumed)
 
@@ -111,9 +114,10 @@ def _more(ready: Ready, base: Ready) -> list[str]:
 def _row(base: Base, change: Change, first: LeverRow | None) -> tuple[LeverRow, Ready | None]:
     """One technique's row, and the deployment that it is of; None of what cannot be."""
     try:
-        ready = change.make()
+        made = change.make()
     except (UsageError, UnansweredError, ModelError) as error:
         return _impossible(change, str(error)), None
+    ready = made if base.usable == 1 else replace(made, capacity=made.capacity * base.usable)
     batch = change.batch or base.batch
     decode = answer_point(ready, Asked(DECODE, batch, base.context))
     reason = shortage(ready, Asked(DECODE, batch, base.context + change.held))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.compare import Compared  # noqa: TC001 - schemas read annotations, here and below
 from roofcast.calculators.estimate import EstimateResult  # noqa: TC001
 from roofcast.calculators.fit import FitResult  # noqa: TC001
+from roofcast.calculators.gpus import Gpu  # noqa: TC001
 from roofcast.calculators.kv import KvResult  # noqa: TC001
 from roofcast.calculators.kv_curves import KvCurves  # noqa: TC001
 from roofcast.calculators.levers import LeversResult  # noqa: TC001
@@ -77,7 +78,7 @@ class Verdict:
     status: str
     """fits, does not fit; with limits: meets, misses."""
     reason: str | None
-    """Why it does not fit, or which limit it misses; null where neither."""
+    """Why it does not fit, or which limits it misses, ttft, tpot or both; null where neither."""
     basis: str
     """expected or bound: what limits are held against."""
     context: int
@@ -122,11 +123,13 @@ class ReportResult:
     gpus: Compared | None
     """The accelerator beside others; null without any."""
     levers: LeversResult
-    """As `roofcast levers`: bounds, in all memory beside the weights."""
-    price: PriceResult
-    """As `roofcast price`."""
+    """As `roofcast levers`: bounds, in as much of the memory as the verdict takes."""
+    price: PriceResult | None
+    """As `roofcast price`; null where nothing fits."""
     measured: ValidateResult | None
     """As `roofcast validate`: of the files that are given, else published figures of the accelerator; null where there is none."""
+    accelerator: Gpu
+    """As `roofcast gpus`: the accelerator's facts and their sources."""
 
 
 def verdict_of(ready: Ready, context: int, prompt: int, limits: Limits) -> Verdict:
@@ -165,10 +168,10 @@ def _ends(ready: Ready, most: int) -> str | None:
 
 
 def _missed(limits: Limits, ttft: Timing, met: Load | None) -> str | None:
-    """Which limit is missed by one sequence alone; None where none is."""
-    if limits.ttft_seconds is not None and (ttft.seconds is None or ttft.seconds > limits.ttft_seconds):
-        return TTFT
-    return TPOT if limits.tpot_seconds is not None and met is None else None
+    """Which limits are missed by one sequence alone; None where none is."""
+    late = limits.ttft_seconds is not None and (ttft.seconds is None or ttft.seconds > limits.ttft_seconds)
+    missed = {TTFT: late, TPOT: limits.tpot_seconds is not None and met is None}
+    return " and ".join(name for name, is_missed in missed.items() if is_missed) or None
 
 
 def timing_of(point: Point) -> Timing:

@@ -58,6 +58,7 @@ class Base:
         batch, context: of decode.
         prompt: of prefill. [token]
         others: accelerators to compare with.
+        usable: share of a device's memory that weights and cache may take. [-]
     """
 
     ready: Ready
@@ -65,6 +66,7 @@ class Base:
     context: int
     prompt: int
     others: tuple[Accelerator, ...] = ()
+    usable: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

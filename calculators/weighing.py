@@ -10,6 +10,7 @@ from roofcast.modelspec.errors import UndeterminedModelError
 from roofcast.modelspec.formats import FORMATS, Format
 from roofcast.modelspec.ggml_names import NAMES
 from roofcast.modelspec.matrix import SCALES
+from roofcast.modelspec.remembered import remembered
 from roofcast.modelspec.storage import Average, Storage, uniform
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ COMPUTE: Final[Mapping[str, str]] = {
 WIDENED: Final = "ggml"
 
 
+@remembered(whole=1, size=32)
 def storage_of(model: Model, requested: Requested | None) -> Storage:
     """How a model's weights are stored, or as asked.
 

@@ -13,10 +13,11 @@ import typer
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.errors import BAD_INPUT, complain, show_traceback
-from roofcast.cli.session import Output, check_output, emit, explain_or, present, write_file
+from roofcast.cli.session import Output, check_output, emit, explain_or, present
+from roofcast.cli.writing import under, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from roofcast.calculators.check_baseline import Baseline
     from roofcast.calculators.check_rows import CheckResult, RuleRow
@@ -92,7 +93,7 @@ def check(
         "files": files, "baseline": baseline, "update": update, "efficiency": efficiency, "offline": offline,
     }  # fmt: skip
     if update:
-        _under("--baseline", lambda: write_file(Path(baseline or ""), render_baseline(made.after)))
+        under("--baseline", lambda: write_file(Path(baseline or ""), render_baseline(made.after)))
     with suppress(typer.Exit):  # a reader that has seen enough, `| head`, does not open the gate
         _present(made, inputs, output, written, github=github)
     _leave(made)
@@ -125,7 +126,7 @@ class Written:
             if name is not None:
                 plain = Output("text", name, strict=False)
                 others = files if option == "--baseline" else read
-                _under(option, lambda plain=plain, others=others: check_output(plain, others))  # type: ignore[misc]
+                under(option, lambda plain=plain, others=others: check_output(plain, others))  # type: ignore[misc]
         names = [name for name in (self.out, self.junit, self.summary, self.baseline) if name is not None]
         targets = [Path(name).resolve() for name in names]
         twice = next((name for name, path in zip(names, targets, strict=True) if targets.count(path) > 1), None)
@@ -161,21 +162,9 @@ class Written:
 
         if self.junit is not None:
             target = Path(self.junit)
-            _under("--junit", lambda: write_file(target, render_junit(document)))
+            under("--junit", lambda: write_file(target, render_junit(document)))
         if self.summary is not None:
             _append(self.summary, summary)
-
-
-def _under(option: str, action: Callable[[], None]) -> None:
-    """Does what may fail for a file of another option than --out.
-
-    Raises:
-        UsageError: naming that option.
-    """
-    try:
-        action()
-    except UsageError as error:
-        raise UsageError(str(error).replace("--out ", f"{option} ", 1)) from error
 
 
 def _print_schema() -> None:

@@ -63,7 +63,7 @@ def estimate(
     from roofcast.reports.estimate import estimate_document
 
     output, chart = Output(format, out, strict), chart_ending(out, format)
-    check_output(output, [model or ""], chart=bool(chart))
+    check_output(output, [model or "", efficiency], chart=bool(chart))
     constants = efficiency_of(efficiency)
     phases, points = phases_of(phase), Points(batch, context, prompt, max_num_batched_tokens, prefix_hit)
     if chart and DECODE not in phases:

@@ -130,7 +130,7 @@ def price(
     from roofcast.reports.price import price_document
 
     written = Output(format, out, strict)
-    check_output(written, [name for name in (model, prices) if name])
+    check_output(written, [name for name in (model, prices, efficiency) if name])
     money = Money(gpu_price, gpu_cost, years, power_price, pue, utilisation)
     served = Served(prompt, output, context, mix, prefix_hit, shared_prefix, hit_rate)
     own = AskedOwn(

@@ -125,7 +125,7 @@ def _place(efficiency: Efficiency, out: str | None) -> Path:
 
 
 def _write(path: Path, efficiency: Efficiency) -> None:
-    from roofcast.cli.session import write_file
+    from roofcast.cli.writing import write_file
     from roofcast.hwdb.efficiency_text import efficiency_text
 
     _make(path.parent)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.engine_flags import with_engine_flags
-from roofcast.cli.session import Lookup, Output, check_output, explain_or, present
+from roofcast.cli.session import Lookup, Output, chart_suffix, check_output, explain_or, present
 
 
 @with_engine_flags
@@ -87,18 +88,22 @@ def report(
     explain_or(explain, model)
     from roofcast.cli.deploy import Machine
     from roofcast.cli.report_asked import AskedReport, Beside
-    from roofcast.cli.reporting import reported, write_charts
+    from roofcast.cli.report_charts import check_folder, write_charts
+    from roofcast.cli.reporting import reported
 
     written = Output(format, out, strict)
-    read = [model or "", *(measured or ())]
-    check_output(written, read)
+    if format is None and chart_suffix(out):
+        raise UsageError(f"--out {out}: a report has several charts; --charts FOLDER writes each as PNG and SVG")
+    beside = Beside(other_gpus, other_models, tuple(measured or ()), gpu_price, api)
+    check_output(written, [model or "", efficiency, *beside.measured, *beside.model_names()])
+    folder = None if charts is None else check_folder(charts)
     asked = AskedReport(
         model or "", Machine(gpu, gpus, tp, pp, ep, dp, network, engine or "none"), flags, weights, kv, efficiency,
         context, prompt, output, batch, ttft, tpot,
-        Beside(other_gpus, other_models, tuple(measured or ()), gpu_price, api),
+        beside,
         Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens)),
     )  # fmt: skip
     document = reported(asked)
-    if charts is not None:
-        document = write_charts(document, charts, written)
+    if folder is not None:
+        document = write_charts(document, folder, written)
     present(document, written)

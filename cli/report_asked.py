@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.deploy import few_values, one
-from roofcast.hwdb.units import UnitError, parse_duration
+from roofcast.hwdb.units import UnitError, parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.report import Limits
     from roofcast.cli.deploy import Machine
     from roofcast.cli.session import Lookup
+    from roofcast.hwdb.accelerator import Accelerator
 
 DEFAULT_CONTEXT: Final = 4096  # tokens
 DEFAULT_GPUS: Final = "h100-sxm,h200-sxm,b200"
@@ -24,6 +25,7 @@ DEFAULT_MODELS: Final = "llama-2-7b,llama-3.1-8b,deepseek-v3"  # MHA, GQA and ML
 MOST_GPUS: Final = 5  # side by side, the own one among them
 MOST_MODELS: Final = 7
 NONE: Final = "none"
+LEAST_TIME, MOST_TIME = 1e-6, 3600.0  # s
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,26 @@ class Beside:
         Raises:
             UsageError: naming the option.
         """
-        self.gpu_names()
+        self.accelerators()
         self.model_names()
 
     def gpu_names(self) -> list[str]:
         """Accelerators beside the own one."""
         return _names(self.gpus, DEFAULT_GPUS, "--other-gpus", MOST_GPUS - 1)
+
+    def accelerators(self) -> list[Accelerator]:
+        """Those accelerators.
+
+        Raises:
+            UnknownAcceleratorError: naming the option.
+        """
+        from roofcast.cli.machine import find_machine
+        from roofcast.hwdb.lookup import UnknownAcceleratorError
+
+        try:
+            return [find_machine(name).accelerator for name in self.gpu_names()]
+        except UnknownAcceleratorError as error:
+            raise UnknownAcceleratorError(f"--other-gpus: {error}") from error
 
     def model_names(self) -> list[str]:
         """Models beside the own one."""
@@ -134,9 +150,12 @@ def _time(text: str | None, option: str, example: str) -> float | None:
     if text is None:
         return None
     try:
-        return parse_duration(text)
+        seconds = parse_quantity(text, "s")
     except UnitError as error:
         raise UnitError(f"{option} {text}: it is no time; write it like {example} or 0.5s") from error
+    if not LEAST_TIME <= seconds <= MOST_TIME:
+        raise UnitError(f"{option} {text}: it must be from 1us to 3600s, such as {example}")
+    return seconds
 
 
 def _names(text: str | None, usual: str, option: str, most: int) -> list[str]:

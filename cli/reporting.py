@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
 from roofcast.cli.progress import progress_of
-from roofcast.cli.session import keeping_models, load, refuse_assumed, write_file
+from roofcast.cli.session import keeping_models, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.fit import FitMemory
     from roofcast.calculators.report import Verdict
     from roofcast.calculators.workload import Workload
     from roofcast.cli.checking import Setups
     from roofcast.cli.report_asked import AskedReport
-    from roofcast.cli.session import Output
     from roofcast.cli.validating import Gathered
     from roofcast.modelspec.model import Model
-    from roofcast.reports.document import Document, Section
+    from roofcast.reports.document import Document
 
 USUAL: Final = (1, 16, 64)  # sequences at once that tables show, beside the most
 GROUPS: Final = ("quantity", "engine")  # of measured points
@@ -43,6 +41,7 @@ class Setting:
         ready: the deployment, with what its engine's cache holds.
         verdict: on it.
         shown: sequences at once that tables show.
+        memory: the answer of `fit`; None where it has none.
         measured: points to hold predictions against.
         inputs: what any part repeats of it.
     """
@@ -53,6 +52,7 @@ class Setting:
     ready: Ready
     verdict: Verdict
     shown: list[int]
+    memory: Document | None
     measured: Gathered
     inputs: dict[str, object]
 
@@ -88,10 +88,11 @@ def _setting(asked: AskedReport) -> Setting:
     batches, limits, constants = asked.batches(), asked.limits(), efficiency_of(asked.efficiency)
     asked.beside.check()
     case = asked.case()
-    measured = _gathered(asked, case.gpu)
+    measured = _gathered(asked, case)
     setups = Setups(constants, asked.lookup.offline)
     case = _as_long(case, asked, setups.model(case))
     ready = setups.ready(case)
+    memory = _memory(asked, case, setups, ready)
     verdict = verdict_of(ready, case.context, case.prompt, limits)
     setups.note(case, in_memory=ready.holding is not None, contexts=[case.context, case.prompt])
     inputs: dict[str, object] = {
@@ -113,7 +114,7 @@ def _setting(asked: AskedReport) -> Setting:
         "other_models": asked.beside.model_names(),
         "measured": list(asked.beside.measured),
     }
-    return Setting(asked, case, setups, ready, verdict, batches or _loads(verdict), measured, inputs)
+    return Setting(asked, case, setups, ready, verdict, batches or _loads(verdict), memory, measured, inputs)
 
 
 def _as_long(case: Case, asked: AskedReport, model: Model) -> Case:
@@ -131,18 +132,18 @@ def _loads(verdict: Verdict) -> list[int]:
     return sorted({*(batch for batch in USUAL if batch <= top), *also} or {1})
 
 
-def _memory(setting: Setting) -> Document | None:
+def _memory(asked: AskedReport, case: Case, setups: Setups, ready: Ready) -> Document | None:
     """As `fit`; None of layouts that need an engine's rules, where none is named."""
     from roofcast.calculators.remarks import contexts_of
     from roofcast.cli.fit import Asked, fit_answer
 
-    if setting.ready.holding is None:
+    if ready.holding is None:
         return None
-    asked, machine = setting.asked, setting.asked.machine
+    machine = asked.machine
     devices = {name: getattr(machine, name) for name in ("gpus", "tp", "pp", "ep", "dp")}
-    longest = setting.setups.room(setting.case).longest or options.MOST  # of the server's requests
-    usual = (min(context, longest) for context in contexts_of(setting.ready.model, None))
-    contexts = sorted({setting.case.context, *usual})
+    longest = setups.room(case).longest or options.MOST  # of the server's requests
+    usual = (min(context, longest) for context in contexts_of(ready.model, None))
+    contexts = sorted({case.context, *usual} if ready.holding.sequences(case.context) else {case.context})
     wanted = Asked(
         asked.model, machine.gpu, devices, machine.engine, asked.weights, asked.kv, contexts, [], asked.lookup
     )
@@ -212,13 +213,11 @@ def _cache(setting: Setting) -> Document:
 def _gpus(setting: Setting) -> Document | None:
     """The accelerator beside others; None without any."""
     from roofcast.calculators.compare import Refused, compare
-    from roofcast.cli.machine import find_machine
     from roofcast.modelspec.errors import ModelError
     from roofcast.reports.gpus import compared_document
 
     case, own = setting.case, setting.ready.deployment.accelerator.id
-    found = [find_machine(name).accelerator for name in setting.asked.beside.gpu_names()]
-    others = {one.id: one for one in found if one.id != own}
+    others = {one.id: one for one in setting.asked.beside.accelerators() if one.id != own}
     if not others:
         return None
     rows: list[Ready | Refused] = [setting.ready]
@@ -232,14 +231,13 @@ def _gpus(setting: Setting) -> Document | None:
 
 
 def _levers(setting: Setting) -> Document:
-    """As `levers`: bounds, in all memory that is left beside the weights."""
+    """As `levers`: bounds, in as much of the memory as the verdict takes."""
     from roofcast.calculators.levers import levers_result
     from roofcast.calculators.variants import Base
-    from roofcast.cli.machine import find_machine
     from roofcast.reports.levers import levers_document
 
     case, own = setting.case, setting.ready.deployment.accelerator.id
-    others = {one.id: one for one in (find_machine(n).accelerator for n in setting.asked.beside.gpu_names())}
+    others = {one.id: one for one in setting.asked.beside.accelerators()}
     ready = replace(setting.ready, holding=None, expectation=None)
     batch = setting.verdict.met or setting.verdict.most
     base = Base(
@@ -248,13 +246,22 @@ def _levers(setting: Setting) -> Document:
         case.context,
         case.prompt,
         tuple(one for name, one in others.items() if name != own),
+        _usable(setting),
     )
     result, said = levers_result(base)
     return levers_document(result, setting.inputs, said)
 
 
-def _price(setting: Setting) -> Document:
-    """As `price`, of the loads shown, in the memory that the verdict is about."""
+def _usable(setting: Setting) -> float:
+    """Share of the memory that weights and cache may take together, as the verdict has it; all where nothing says so. [-]"""
+    if setting.memory is None:
+        return 1.0
+    memory: FitMemory = setting.memory.result.memory
+    return (memory.weight_bytes + memory.kv_bytes) / setting.ready.capacity
+
+
+def _price(setting: Setting) -> Document | None:
+    """As `price`, of the loads shown, in the memory that the verdict is about; None where nothing fits."""
     from roofcast.calculators.price import Own, hourly_cost
     from roofcast.calculators.price_answer import Question, price_result
     from roofcast.cli.price_asked import Money
@@ -262,6 +269,8 @@ def _price(setting: Setting) -> Document:
     from roofcast.reports.price import price_document
 
     asked, ready = setting.asked, setting.ready
+    if setting.verdict.most is None:
+        return None
     tariff = Money(asked.beside.gpu_price, None, None, None, None, None).tariff()
     apis = AskedApis(asked.beside.apis, None, None, None, None, None)
     hourly = hourly_cost(tariff, ready.deployment.accelerator, ready.deployment.shards.devices)
@@ -285,21 +294,32 @@ def _workload(setting: Setting) -> Workload:
     return Workload(f"{prompt}:{output}", (Request(prompt, output),), case.context)
 
 
-def _gathered(asked: AskedReport, accelerator: str) -> Gathered:
-    """Measured points: of the files given, else of the published figures those of the accelerator.
+def _gathered(asked: AskedReport, case: Case) -> Gathered:
+    """Measured points: of the files given, with what they do not state as the deployment has it, else published ones.
 
     Raises:
         typer.Exit: a file that cannot be read, which is complained of.
     """
     import typer
 
-    from roofcast.cli.validating import gathered
+    from roofcast.cli.validating import Gathered, gathered
 
     files = asked.beside.measured
-    found = gathered(files, {"model": asked.model, "gpu": accelerator} if files else {})
+    if not files:
+        try:
+            return gathered((), {"gpu": case.gpu})
+        except UsageError:  # no published figure is of that accelerator
+            return Gathered((), Remarks(), 0)
+    shards = asked.machine.shards()
+    shared = {"gpus": shards.devices, "tp": shards.tp, "pp": shards.pp, "ep": shards.ep, "dp": shards.dp}
+    found = gathered(files, shared if shards.devices > 1 else {})
     if found.code:
         raise typer.Exit(found.code)
-    return found if files else replace(found, points=tuple(p for p in found.points if p.gpu == accelerator))
+    own = {"model": asked.model, "gpu": case.gpu, "engine": case.engine if case.engine != "none" else None}
+    filled = (
+        replace(point, **{name: getattr(point, name) or value for name, value in own.items()}) for point in found.points
+    )
+    return replace(found, points=tuple(filled))
 
 
 def _measured(setting: Setting) -> Document | None:
@@ -319,9 +339,17 @@ def _measured(setting: Setting) -> Document | None:
     return validate_document(result, setting.inputs, said, WORST)
 
 
+def _sources(setting: Setting) -> Document:
+    """As `gpus` of the accelerator: its facts, and where they were read."""
+    from roofcast.calculators.gpus import gpu_row
+    from roofcast.reports.report_sources import sources_document
+
+    return sources_document(gpu_row(setting.ready.deployment.accelerator), setting.inputs, Remarks())
+
+
 #: the parts in their order, each None where it does not apply
 PARTS: Final[Mapping[str, Callable[[Setting], Document | None]]] = {
-    "memory": _memory,
+    "memory": lambda setting: setting.memory,
     "load": _load,
     "roofline": _roofline,
     "cache": _cache,
@@ -329,35 +357,5 @@ PARTS: Final[Mapping[str, Callable[[Setting], Document | None]]] = {
     "levers": _levers,
     "price": _price,
     "measured": _measured,
+    "sources": _sources,
 }
-
-
-def write_charts(document: Document, folder: str, output: Output) -> Document:
-    """Draws every chart of a report into a folder, as PNG and SVG; gives the document with their places.
-
-    Raises:
-        StrictError: something was assumed.
-        UsageError: the folder cannot be made or written.
-    """
-    refuse_assumed(document, output)
-    place = Path(folder)
-    try:
-        place.mkdir(exist_ok=True)
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise UsageError(f"--charts {folder}: {said}; name a folder, or one to make in a folder that exists") from error
-    beside = Path(output.out).resolve().parent if output.out else Path.cwd()
-    return replace(document, sections=tuple(_drawn(section, place, beside) for section in document.sections))
-
-
-def _drawn(section: Section, place: Path, beside: Path) -> Section:
-    """A section whose charts are files; links to them are relative to the document."""
-    from roofcast.reports.charts import CHARTS, chart_file
-
-    made = []
-    for chart in section.document.charts:
-        for ending in CHARTS:
-            write_file(place / f"{chart.kind}{ending}", chart_file(chart, ending))
-        link = os.path.relpath((place / f"{chart.kind}.png").resolve(), beside)
-        made.append(replace(chart, file=Path(link).as_posix()))
-    return replace(section, document=replace(section.document, charts=tuple(made)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ import typer
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import OK, StrictError, complain, exit_code, show_traceback
+from roofcast.cli.writing import check_target, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -196,15 +197,20 @@ def chart_ending(out: str | None, format_name: str | None) -> str | None:
     return ending
 
 
+def chart_suffix(out: str | None) -> bool:
+    """Whether a file's ending is that of an image."""
+    from roofcast.reports.charts import CHARTS
+
+    return out is not None and Path(out).suffix.lower() in CHARTS
+
+
 def pictured(out: str | None, format_name: str | None) -> bool:
     """Whether the answer is written with charts: into an image, or as a page."""
-    from roofcast.reports.charts import CHARTS
     from roofcast.reports.outputs import ENDINGS
 
-    ending = Path(out).suffix.lower() if out is not None else ""
     if format_name is not None:
         return format_name == "html"
-    return ending in CHARTS or ENDINGS.get(ending) == "html"
+    return chart_suffix(out) or (out is not None and ENDINGS.get(Path(out).suffix.lower()) == "html")
 
 
 def present_chart(document: Document, output: Output, ending: str) -> None:
@@ -217,9 +223,13 @@ def present_chart(document: Document, output: Output, ending: str) -> None:
     from roofcast.reports.charts import chart_file
 
     refuse_assumed(document, output)
-    drawn = chart_file(document.charts[0], ending)
-    present(document, Output("text", None, output.strict))
-    write_file(Path(output.out or ""), drawn)
+    target, drawn = Path(output.out or ""), chart_file(document.charts[0], ending)
+    try:
+        present(document, Output("text", None, output.strict))
+    except typer.Exit:  # a reader that has seen enough of the text wants the chart all the same
+        write_file(target, drawn)
+        raise
+    write_file(target, drawn)
 
 
 def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = False) -> None:
@@ -227,35 +237,25 @@ def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = Fa
 
     Args:
         output: as asked.
-        models: MODEL arguments, whose files must stay as they are.
+        models: MODEL arguments and other files that are read, which must stay as they are.
         chart: whether a chart is drawn, whose ending is no format.
 
     Raises:
-        UsageError: an unknown ending, no such folder, a file that is read, protected, or no regular file.
+        UsageError: an unknown ending, no such folder, a file that is read, protected, or no regular file; a page whose
+            SOURCE_DATE_EPOCH is no time.
     """
-    if not chart:
-        _format_name(output, output.command)
+    if not chart and _format_name(output, output.command) in MADE:
+        from roofcast.reports.made import moment
+
+        moment()
     if output.out is None:
         return
     try:
-        _check_target(Path(output.out).resolve(), output.out, models)
+        check_target(Path(output.out).resolve(), output.out, models)
     except UsageError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         raise UsageError(f"--out {output.out}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _check_target(target: Path, said: str, models: Sequence[str]) -> None:
-    if target.is_dir() or not target.parent.is_dir():
-        raise UsageError(f"--out {said}: it must name a file in a folder that exists")
-    if target.exists() and not target.is_file():
-        raise UsageError(f"--out {said}: it is no regular file; redirect stdout into it instead")
-    if target.exists() and not target.stat().st_mode & 0o200:
-        raise UsageError(f"--out {said}: it is write-protected")
-    for model in models:
-        path = Path(model)
-        if path.exists() and target in {path.resolve(), *(p.resolve() for p in path.glob("*.*"))}:
-            raise UsageError(f"--out {said}: it is read as a part of {model}; name another file")
 
 
 def explain_or(term: str | None, *needed: object) -> None:
@@ -326,30 +326,3 @@ def _format_name(output: Output, command: str) -> str:
         names = f"names a format that `{only}` alone writes" if only else "names no format"
         raise UsageError(f"--out {output.out}: ending {ending!r} {names}; use {', '.join(endings)} or --format")
     return endings[ending]
-
-
-def write_file(path: Path, content: str | bytes) -> None:
-    """Writes the whole file or nothing: beside it first, then moved into place; a link keeps pointing at its file."""
-    import tempfile
-
-    try:
-        path = path.resolve()
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".roofcast-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content if isinstance(content, bytes) else content.encode())
-            Path(beside).chmod(mode)
-            Path(beside).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(beside).unlink()
-            raise
-    except OSError as error:
-        raise UsageError(f"--out {path}: cannot be written ({error.strerror})") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

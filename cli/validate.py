@@ -29,14 +29,21 @@ def validate(
             "(default: the published figures that come with roofcast; '-': standard input).",
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Model of the points.")] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="Accelerator of the points.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="Model of the points; of published ones those of it.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="Accelerator of the points; of published ones those of it."),
+    ] = None,
     gpus: options.GpuCount = None,
     tp: Annotated[int | None, typer.Option("--tp", metavar="N", help="Tensor-parallel size.")] = None,
     pp: options.OptionalPp = None,
     ep: options.OptionalEp = None,
     dp: options.OptionalDp = None,
-    engine: Annotated[str | None, typer.Option("--engine", metavar="ENGINE", help="Engine of the points.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="ENGINE", help="Engine of the points; likewise.")
+    ] = None,
     weights: options.Weights = None,
     kv: options.Kv = None,
     batch: Annotated[
@@ -80,7 +87,7 @@ def validate(
     from roofcast.reports.validate import validate_document
 
     output, chart = Output(format, out, strict), chart_ending(out, format)
-    check_output(output, files or [], chart=chart is not None)
+    check_output(output, [*(files or ()), efficiency], chart=chart is not None)
     rules = [read_gate(text) for text in require or []]
     groups, efficiencies = known_groups(by), efficiency_of(efficiency)
     if worst:
@@ -102,10 +109,10 @@ def validate(
     inputs = {"files": files or [], **given, "by": groups, "worst": worst}
     inputs |= {"efficiency": efficiency, "require": require or []}
     document = validate_document(result, inputs, found.remarks + setups.said, worst)
-    if chart:
+    if chart and document.charts:
         present_chart(document, output, chart)
-    else:
-        present(document, output)
+    else:  # a chart of no point is not drawn: its text says why, as an error does below
+        present(document, Output("text", None, strict) if chart else output)
     raise typer.Exit(worst_of(found.code, attempt(lambda: judge(result, rules, setups.codes))))
 
 

@@ -101,7 +101,13 @@ class Gathered:
 
 
 def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> Gathered:
-    """The points of files, or without any those that are published with roofcast; files that cannot be read are named."""
+    """The points of files, with what is given for all of them; files that cannot be read are named.
+
+    Without files those that are published with roofcast, of which what is given selects.
+
+    Raises:
+        UsageError: no published point is of that.
+    """
     from roofcast.calculators.answer import remarks
     from roofcast.calculators.measurement import complete
     from roofcast.calculators.measurement_file import decode, read_measurements
@@ -112,9 +118,26 @@ def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> Gathered
         readings.append(read_measurements(decode(_content(name), name), name))
 
     code = load_all(files, read) if files else OK
-    done = complete([point for reading in readings for point in reading.points], given)
+    points = [point for reading in readings for point in reading.points]
+    if not files:
+        points, given = _selected(points, given), {}
+    done = complete(points, given)
     said = [line for reading in readings for line in reading.remarks]
     return Gathered(done.points, remarks([*done.assumed, _no_engine(done.points)], said, done.given), code)
+
+
+def _selected(points: Sequence[Measurement], wanted: Mapping[str, str | float]) -> list[Measurement]:
+    """Published points whose own fields are as is given; an accelerator goes by any of its names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    own = {**wanted, "gpu": find_machine(str(wanted["gpu"])).accelerator.id} if "gpu" in wanted else dict(wanted)
+    found = [point for point in points if all(getattr(point, name) == value for name, value in own.items())]
+    if not found:
+        said = ", ".join(f"--{name} {value}" for name, value in wanted.items())
+        raise UsageError(f"no published figure is of {said}; name a FILE of your own, or leave some of it out")
+    return found
 
 
 def _no_engine(points: Sequence[Measurement]) -> str | None:

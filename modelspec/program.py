@@ -18,6 +18,7 @@ from roofcast.modelspec.matrix import (
     Placed,
     own_module,
 )
+from roofcast.modelspec.remembered import remembered
 from roofcast.modelspec.sharding import Shards, device_share, is_summed
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class Program:
     crossed: tuple[tuple[Dense, float, int], ...] = ()
 
 
+@remembered(whole=2, size=32)
 def build_program(spec: ModelSpec, storage: Storage, shards: Shards) -> Program:
     """Prepares a model's steps on one of the devices that share it.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.hwdb.units import show_percent, show_si
 from roofcast.modelspec.op import COLLECTIVE
-from roofcast.modelspec.step import MIXED
+from roofcast.modelspec.step import DECODE, MIXED
 from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.deployed import DECIDED, on_devices, phase_title, setup_lines, step_name
@@ -63,9 +63,17 @@ def estimate_document(
             *([sweep_table(sweep)] if sweep else []),
             *(_terms(row) for row in shown),
         ),
-        remarks=remarks + _notes(result, inputs),
+        remarks=remarks + _notes(result, inputs) + _drawn(result, sweep),
         charts=sweep_charts(sweep) if sweep else (),
     )
+
+
+def _drawn(result: EstimateResult, sweep: Sweep | None) -> Remarks:
+    """Which context the chart is of, where several are asked."""
+    contexts = {row.context for row in result.phases if row.phase == DECODE}
+    if sweep is None or len(contexts) == 1:
+        return Remarks()
+    return Remarks(notes=(f"the chart is of {context_name(sweep.context)}; another one with that --context alone",))
 
 
 def sweep_charts(sweep: Sweep) -> tuple[Chart, Chart]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.hwdb.units import show_percent
 from roofcast.reports.data import as_data
 from roofcast.reports.deployed import BOUNDS_ONLY, on_devices, setup_lines
 from roofcast.reports.document import Document, Table, plain, table
@@ -80,4 +81,8 @@ def _notes(result: LeversResult) -> Remarks:
     reasons = [f"{row.change}: {row.reason}" for row in result.rows[1:] if row.reason]
     said = [f"{row.change}: {row.says}" for row in result.rows if row.says]
     meant = "x is over the base: of times less is better, of sequences more"
-    return remarks(notes=(meant, *said, *reasons, BOUNDS_ONLY))
+    kept = result.usable_share
+    held = (
+        None if kept == 1 else f"weights and cache may take {show_percent(kept)} of the memory, here and on other GPUs"
+    )
+    return remarks(notes=(meant, held, *said, *reasons, BOUNDS_ONLY))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from roofcast.reports.document import Document, Section, Table
 
-_ESCAPED = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|#"})
+_ESCAPED = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|#&~$"})
 
 
 def render_markdown(document: Document) -> str:

@@ -42,6 +42,12 @@ OWN: Final[Mapping[tuple[str, str], str | None]] = {
     ("validate", "tokens"): None,
     ("validate", "weights"): None,
 }
+# what a heading means where times are those to expect
+EXPECTED: Final[Mapping[tuple[str, str], str]] = {
+    ("gpus", "tpot"): "expected_seconds",
+    ("gpus", "ttft"): "expected_seconds",
+    ("gpus", "tokens/s"): "expected_tokens_per_second",
+}
 # first word of a module of `calculators.engines` -> whose rules it has, where they are not all engines'
 OWNERS: Final[Mapping[str, frozenset[str]]] = {
     "vllm": frozenset(("vllm",)),
@@ -132,8 +138,10 @@ def formulas(document: Document, before: set[str]) -> tuple[Formula, ...]:
 def _terms(document: Document, *, served: bool) -> dict[str, list[str]]:
     """Terms of the tables, in their order, with the headings that stand for each."""
     found: dict[str, list[str]] = {}
+    own = EXPECTED if getattr(document.result, "basis", None) == "expected" else {}
     for heading in (heading for table in document.tables for heading in _headings(table)):
-        term = term_of(heading, document.command, served=served)
+        bare = " ".join(DETAIL.sub(" ", heading.lower()).split())
+        term = own.get((document.command, bare)) or term_of(heading, document.command, served=served)
         if term is not None and heading not in found.setdefault(term, []):
             found[term].append(heading)
     return found
@@ -141,7 +149,8 @@ def _terms(document: Document, *, served: bool) -> dict[str, list[str]]:
 
 def _engine(document: Document) -> str:
     """The engine by whose rules a document counts memory."""
-    return str(document.inputs.get("engine") or NO_ENGINE) if document.command == "fit" else NO_ENGINE
+    counted = document.command == "fit" or hasattr(document.result, "basis")  # of GPUs beside one another
+    return str(document.inputs.get("engine") or NO_ENGINE) if counted else NO_ENGINE
 
 
 def _headings(table: Table) -> Iterator[str]:

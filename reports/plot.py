@@ -94,6 +94,7 @@ def log_axes(figure: Figure, plane: Plane, names: tuple[str, str], theme: Theme)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show_si(value, "", 3)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(numticks=12))
+        axis.set_minor_locator(LogLocator(subs=(2.0, 5.0), numticks=40))
         axis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="both", colors=theme.ink, labelsize=NORMAL)
     axes.grid(visible=True, which="major", color=theme.faint, alpha=0.25, linewidth=0.5)

@@ -108,6 +108,7 @@ def _scale(axes: Axes, drawn: Sequence[KvCurve], ends: tuple[float, float], unit
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < FEW_DECADES * ends[0] else (1,), numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5), numticks=40))
     axes.yaxis.set_minor_formatter(NullFormatter())
     name_axes(axes, "context [tokens]", f"cache of one sequence [{unit}]")
 

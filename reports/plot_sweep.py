@@ -29,6 +29,7 @@ LATENCY_TITLE: Final = "Throughput against latency"
 MS: Final = 1e3
 LONGEST: Final = 40  # characters of a model's name
 APART: Final = 15.0  # points between labels of batches
+LETTERS: Final = 40  # of all numbers of the level axis together
 MOST_TICKS: Final = 8
 #: decades of an axis -> where its ticks stand in each
 STEPS: Final = {0.45: (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0), 1.6: (1.0, 2.0, 5.0), 2.8: (1.0, 3.0), math.inf: (1.0,)}
@@ -183,7 +184,8 @@ def _frame(axes: Axes, sweep: Sweep, lines: dict[str, list[float]]) -> None:
     )
     plain_ticks(axes.yaxis, least, most)
     marks = [1 << power for power in range(31) if first <= 1 << power <= last] or [first]
-    axes.xaxis.set_major_locator(FixedLocator(marks[:: -(-len(marks) // MOST_TICKS)]))
+    every = max(-(-len(marks) // MOST_TICKS), -(-len(marks) * len(f"{marks[-1]:,}") // LETTERS))
+    axes.xaxis.set_major_locator(FixedLocator(marks[::every]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
 

@@ -9,14 +9,16 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.report import MEETS, MISSES, MOST_AT_ONCE, NO_ROOM, SERVER, TPOT, TTFT, Limits, ReportResult
 from roofcast.calculators.report import MEMORY as MEMORY_ENDS
 from roofcast.calculators.roofline import COMPUTE, LINK, MEMORY
+from roofcast.hwdb.units import show_si
 from roofcast.reports.deployed import on_devices, setup_lines
 from roofcast.reports.document import Document, Key, Section, plain
 from roofcast.reports.dollars import money
 from roofcast.reports.numbers import context_name, count, figures, millis
 from roofcast.reports.report_leads import LEADS, output_cost
+from roofcast.reports.report_sources import origin_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from roofcast.calculators.fit import FitResult
     from roofcast.calculators.report import Timing, Verdict
@@ -31,6 +33,7 @@ TITLES: Final[Mapping[str, str]] = {
     "levers": "What would change it",
     "price": "What it costs",
     "measured": "How far off predictions are",
+    "sources": "Where the numbers are from",
 }
 BOUND_BY: Final[Mapping[str, str]] = {
     COMPUTE: "arithmetic",
@@ -39,7 +42,7 @@ BOUND_BY: Final[Mapping[str, str]] = {
 }
 ENDS: Final[Mapping[str | None, str]] = {
     MEMORY_ENDS: "there is room for no more",
-    SERVER: "the server runs no more at once (--max-num-seqs, or its like); their caches would leave room",
+    SERVER: "the server runs no more at once, by its slots or its limit of requests",
 }
 LIMITS: Final = (
     "held against one prompt alone and against steps that no prompt interrupts: what other prompts and queues add, and the "
@@ -56,7 +59,7 @@ def report_document(
     """The page of `report`: `parts` are documents of other commands by their names in `TITLES`."""
     result = _result(verdict, parts)
     sections = tuple(
-        Section(name, TITLES[name], _sentence(LEADS[name](part.result, verdict)), _bare(part))
+        Section(name, TITLES[name], _sentence(LEADS[name](part.result, verdict)), _shown(name, part, result))
         for name, part in parts.items()
     )
     together = sum((part.remarks for part in parts.values()), said)
@@ -96,14 +99,16 @@ def _result(verdict: Verdict, parts: Mapping[str, Document]) -> ReportResult:
         curves=cache["kv"],
         gpus=found.get("gpus"),
         levers=found["levers"],
-        price=found["price"],
+        price=found.get("price"),
         measured=found.get("measured"),
+        accelerator=found["sources"].gpus[0],
     )
 
 
-def _bare(part: Document) -> Document:
-    """A part without the lines that the report's own say."""
-    return replace(part, lines=())
+def _shown(name: str, part: Document, result: ReportResult) -> Document:
+    """A part without the lines that the report's own say, and sources with those that are of no one part."""
+    more = origin_tables(result.estimate, result.kv) if name == "sources" else ()
+    return replace(part, lines=(), tables=(*more, *part.tables))
 
 
 def _record(result: ReportResult) -> dict[str, Any]:
@@ -133,7 +138,10 @@ def _lines(result: ReportResult, inputs: Mapping[str, Any]) -> list[str]:
     where = f"{estimate.model} on {on_devices(estimate.gpu, estimate.layout)}"
     lines = [f"{where}: {verdict_words(verdict, result.fit)}", *setup_lines(estimate.layout, estimate.weights, inputs)]
     if verdict.status == NO_ROOM:
-        return lines
+        return [*lines, *_would(result.fit)]
+    most = result.kv.models[0].max_context
+    if most is not None and verdict.context > most:
+        lines[0] += f", beyond the {count(most)} tokens of the model itself"
     held = [] if verdict.limits == Limits() else [f"limits: {LIMITS}"]
     return [*lines, *_speeds(verdict), _first(verdict), *_end(verdict), *held]
 
@@ -146,7 +154,7 @@ def _keys(result: ReportResult) -> tuple[Key, ...]:
         return ()
     held = count(verdict.most_sequences)
     alone = f"alone {millis(verdict.alone.tpot.seconds)} ms" if verdict.alone and top.batch > 1 else ""
-    cost = output_cost(result.price, verdict)
+    cost = output_cost(result.price, verdict) if result.price else None
     keys = [
         Key("at once", count(top.batch), f"{held} of {context_name(verdict.context)} fit"),
         Key("time per output token", *_timed(top.tpot, alone)),
@@ -155,7 +163,11 @@ def _keys(result: ReportResult) -> tuple[Key, ...]:
     ]
     if cost is not None and cost.output_dollars is not None:
         keys.append(
-            Key("a million output tokens", money(cost.output_dollars), f"at {count(top.batch)} at once, all day")
+            Key(
+                "a million output tokens",
+                money(cost.output_dollars),
+                f"at {count(top.batch)} at once, all day; prompts apart",
+            )
         )
     return tuple(keys)
 
@@ -174,15 +186,22 @@ def verdict_words(verdict: Verdict, fit: FitResult | None = None) -> str:
     context = context_name(verdict.context)
     if verdict.status == NO_ROOM:
         return f"does not fit: {(fit.reason if fit and not fit.fits else None) or verdict.reason}"
-    most = f"{count(verdict.most_sequences)} sequences of {context}"
+    most = f"{count(verdict.most_sequences)} sequence{'s' if verdict.most_sequences > 1 else ''} of {context}"
     if verdict.status == MEETS:
         kept = verdict.met.batch if verdict.met else min(verdict.most_sequences, MOST_AT_ONCE)
-        return f"meets {limit_words(verdict.limits)} with up to {count(kept)} at once, each {context} long"
+        return f"meets {limit_words(verdict.limits)} with up to {count(kept)} decoding at once, each {context} long"
     if verdict.status == MISSES:
-        alone = verdict.alone.tpot if verdict.alone and verdict.reason == TPOT else verdict.ttft
-        of = f"a prompt of {context_name(verdict.prompt)}" if verdict.reason == TTFT else "a token of one sequence"
-        return f"misses {limit_words(verdict.limits)}: {of} alone takes {millis(alone.seconds)} ms"
+        return f"misses {limit_words(verdict.limits)}: {' and '.join(_misses(verdict))}"
     return f"fits, {most} at once"
+
+
+def _misses(verdict: Verdict) -> Iterator[str]:
+    """What alone takes longer than its limit."""
+    reason = verdict.reason or ""
+    if TTFT in reason:
+        yield f"a prompt of {context_name(verdict.prompt)} alone takes {millis(verdict.ttft.seconds)} ms"
+    if TPOT in reason and verdict.alone:
+        yield f"a token of one sequence alone takes {millis(verdict.alone.tpot.seconds)} ms"
 
 
 def limit_words(limits: Limits) -> str:
@@ -192,7 +211,16 @@ def limit_words(limits: Limits) -> str:
     'TTFT <= 500 ms and TPOT <= 50 ms'
     """
     asked = {"TTFT": limits.ttft_seconds, "TPOT": limits.tpot_seconds}
-    return " and ".join(f"{name} <= {value * 1e3:.4g} ms" for name, value in asked.items() if value is not None)
+    return " and ".join(f"{name} <= {show_si(value, 's', 4)}" for name, value in asked.items() if value is not None)
+
+
+def _would(fit: FitResult | None) -> list[str]:
+    """The first change under which it would run."""
+    able = [advice for advice in (fit.advice if fit else []) if advice.fits]
+    return [
+        f"it would with {one.here}: {count(one.max_sequences)} of {context_name(one.context)} at once"
+        for one in able[:1]
+    ]
 
 
 def _speeds(verdict: Verdict) -> list[str]:

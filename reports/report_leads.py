@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.report import NO_ROOM, SERVER
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.compare import Compared
     from roofcast.calculators.estimate import EstimateResult
     from roofcast.calculators.fit import FitResult
+    from roofcast.calculators.gpus import GpusResult
     from roofcast.calculators.kv import KvResult
     from roofcast.calculators.levers import LeversResult
     from roofcast.calculators.price_rows import CostRow, PriceResult
@@ -35,11 +37,12 @@ def memory_lead(result: FitResult, verdict: Verdict) -> str:
     each = " of each GPU" if result.gpus > 1 else ""
     said = f"weights take {_gib(memory.weight_bytes)} of the {_gib(memory.total_bytes)}{each}"
     if verdict.status == NO_ROOM:
-        return f"{said}: {result.reason or verdict.reason}"
+        alone = f"weights alone take {_gib(memory.weight_bytes)}, and there are {_gib(memory.total_bytes)}{each}"
+        return f"{alone if memory.weight_bytes > memory.total_bytes else said}: {result.reason or verdict.reason}"
     held = "room for more than the server runs at once," if verdict.ends == SERVER else "room for"
     return (
         f"{said}, and {_gib(memory.kv_bytes)} are left for the cache: {held} "
-        f"{count(verdict.most_sequences)} sequences of {context_name(verdict.context)}"
+        f"{count(verdict.most_sequences)} sequence{'s' if verdict.most_sequences > 1 else ''} of {context_name(verdict.context)}"
     )
 
 
@@ -81,7 +84,7 @@ def cache_lead(result: KvResult, _verdict: Verdict) -> str:
     if own.weight_bytes is None:
         return said
     beyond = (own.weight_bytes - own.state_bytes - own.window_bytes) / own.kv_bytes_per_token
-    return f"{said}; {count(round(beyond))} tokens, of one sequence or of many, take as much as the weights"
+    return f"{said}; {count(ceil(beyond))} tokens, of one sequence or of many, take as much as the weights"
 
 
 def gpus_lead(result: Compared, _verdict: Verdict) -> str:
@@ -118,7 +121,7 @@ def levers_lead(result: LeversResult, _verdict: Verdict) -> str:
     )
     return (
         f"of formats alone, decode of {count(result.batch)} at once gains most from {faster.change}: {ratio(rate)} times the "
-        f"tokens/s; {more.change} makes room for {ratio(held)} times as many sequences (bounds, in all memory beside the weights)"
+        f"tokens/s; {more.change} makes room for {ratio(held)} times as many sequences (bounds)"
     )
 
 
@@ -151,6 +154,14 @@ def measured_lead(result: ValidateResult, _verdict: Verdict) -> str:
     return headline(result)
 
 
+def sources_lead(result: GpusResult, _verdict: Verdict) -> str:
+    """How many sources the accelerator's facts have, and what was not read in any."""
+    gpu = result.gpus[0]
+    said = f"facts of {gpu.name} are from {count(len(gpu.sources))} source{'s' if len(gpu.sources) > 1 else ''}"
+    doubted = f"; not verified: {', '.join(gpu.unverified)}" if gpu.unverified else ""
+    return f"{said}{doubted}"
+
+
 def _gib(size: float) -> str:
     return f"{fixed(size / GIB, 1)} GiB"
 
@@ -165,4 +176,5 @@ LEADS: Final[Mapping[str, Callable[[Any, Verdict], str]]] = {
     "levers": levers_lead,
     "price": price_lead,
     "measured": measured_lead,
+    "sources": sources_lead,
 }

@@ -322,7 +322,7 @@ def test_what_there_is_none_of_has_no_price(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        pytest.param(("--format", "xml"), "--format xml: known: text, json, csv, markdown, junit, github", id="format"),
+        pytest.param(("--format", "xml"), "--format xml: known: text, json, csv, markdown, html, junit, github", id="format"),
         pytest.param(("--update",), "--update writes the baseline; name its file with --baseline FILE", id="update"),
         pytest.param(("--github", "--format", "json"), "--github prints to stdout", id="github-json"),
         pytest.param(("--junit", "no/folder/j.xml"), "--junit no/folder/j.xml: it must name a file in a folder", id="junit"),

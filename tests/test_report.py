@@ -129,6 +129,37 @@ def test_the_verdict_is_of_the_same_times_as_estimate() -> None:
     assert verdict["alone"]["tpot"]["expected_seconds"] == pytest.approx(rows[1]["expected_seconds"])
 
 
+@pytest.mark.parametrize("engine", ["none", "vllm"])
+def test_levers_begin_at_the_verdict(engine: str) -> None:
+    """The base row has as many sequences as the verdict, within the one that blocks round off."""
+    found = result("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", engine, *QUICK)
+
+    assert abs(found["levers"]["rows"][0]["max_sequences"] - found["verdict"]["most_sequences"]) <= 1
+
+
+def test_what_ends_a_load_may_be_the_server_itself() -> None:
+    """64 requests at most, and room for 113: not memory keeps the 65th out."""
+    verdict = told("--max-num-seqs", "64")
+
+    assert (verdict["most_sequences"], verdict["ends"]) == (64, "server")
+    assert told()["ends"] == "memory"
+
+
+def test_a_prompt_that_the_server_does_not_take_is_no_answer() -> None:
+    """Requests of 8,192 tokens at most: one of 16,384 has no first token, and the verdict says why."""
+    verdict = told("--max-model-len", "8k", "--prompt", "16k")
+
+    assert (verdict["status"], verdict["alone"]) == ("does not fit", None)
+    assert "8,192" in verdict["reason"]
+
+
+def test_contexts_are_those_that_the_server_takes() -> None:
+    """A shorter longest request does not turn the section of what fits against the verdict."""
+    fit = result(*LLAMA, *QUICK, "--max-model-len", "8k")["fit"]
+
+    assert (fit["fits"], [row["context"] for row in fit["contexts"]]) == (True, [4096, 8192])
+
+
 def test_every_part_is_there() -> None:
     """All parts of the default report, and none of what does not apply."""
     whole = result(*LLAMA)
@@ -141,7 +172,7 @@ def test_every_part_is_there() -> None:
 def test_text_has_a_section_a_part() -> None:
     """The verdict stands first, then titles with a sentence each, assumptions once at the end."""
     out = roofcast(*LLAMA, "--tpot", "12ms").out
-    titles = [line for line in out.splitlines() if line.isupper() and line[0] != " "]
+    titles = [line for line in out.splitlines() if line.isupper() and "  " not in line]
 
     assert out.startswith("llama-3.1-8b on h100-sxm: meets TPOT <= 12 ms with up to ")
     assert titles == [
@@ -153,6 +184,7 @@ def test_text_has_a_section_a_part() -> None:
         "WHAT WOULD CHANGE IT",
         "WHAT IT COSTS",
         "HOW FAR OFF PREDICTIONS ARE",
+        "WHERE THE NUMBERS ARE FROM",
     ]
 
 
@@ -161,7 +193,7 @@ def test_markdown_folds_its_sections() -> None:
     out = roofcast(*LLAMA, *QUICK, "--format", "markdown").out
 
     assert out.startswith("**llama-3.1-8b on h100-sxm: fits, 113 sequences of 4k at once**")
-    assert out.count("<details>") == out.count("</details>") == 7
+    assert out.count("<details>") == out.count("</details>") == 8
     assert "roofcast report llama-3.1-8b --gpu h100-sxm" in out.splitlines()[-1]
 
 
@@ -183,6 +215,41 @@ def test_charts_are_written_as_png_and_svg(tmp_path: Path) -> None:
     assert "](charts/roofline.png)" in (tmp_path / "r.md").read_text()
 
 
+def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
+    """Models beside, measured files and constants stay as they are."""
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    for option, name in (("--other-models", tmp_path), ("--measured", config), ("--efficiency", config)):
+        refused(roofcast(*LLAMA, option, str(name), "--out", str(config)), 2, "it is read as a part of")
+    assert config.read_text() == "{}"
+
+
+def test_a_chart_is_never_written_through_a_link(tmp_path: Path) -> None:
+    """A link in the folder of charts is refused before anything is computed, and so is a protected file."""
+    (tmp_path / "memory.png").symlink_to(tmp_path / "elsewhere")
+    refused(roofcast(*LLAMA, "--charts", str(tmp_path)), 2, "--charts", "memory.png", "link")
+    (tmp_path / "memory.png").unlink()
+    (tmp_path / "kv.svg").write_text("mine")
+    (tmp_path / "kv.svg").chmod(0o444)
+    refused(roofcast(*LLAMA, "--charts", str(tmp_path)), 2, "--charts", "kv.svg", "write-protected")
+    assert {path.name for path in tmp_path.iterdir()} == {"kv.svg"}
+
+
+def test_a_chart_is_written_for_a_reader_who_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A reader of the text that has seen enough does not cost the chart."""
+    import typer
+
+    from roofcast.cli import session
+
+    def enough(_: str) -> None:
+        raise typer.Exit(0)
+
+    monkeypatch.setattr(session, "emit", enough)
+    roofcast("kv", "gpt2", "--out", str(tmp_path / "k.svg"))
+
+    assert (tmp_path / "k.svg").read_bytes().startswith(b"<?xml")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -194,14 +261,21 @@ def test_charts_are_written_as_png_and_svg(tmp_path: Path) -> None:
         (("--batch", "0"), ("--batch",)),
         (("--engine", "vlm"), ("vllm",)),
         (("--n-ctx", "4k"), ("n-ctx",)),
-        (("--charts", "/dev/null"), ("--charts /dev/null",)),
-        (("--out", "x.png"), ("--out x.png",)),
+        (("--charts", "/dev/null"), ("--charts '/dev/null'", "a folder")),
+        (("--charts", ""), ("--charts ''", "a folder")),
+        (("--charts", "no/such"), ("--charts 'no/such'", "a folder that exists")),
+        (("--out", "x.png"), ("--out x.png", "--charts FOLDER")),
+        (("--tpot", "1e300s"), ("--tpot 1e300s", "3600s")),
+        (("--ttft", "1e-300s"), ("--ttft 1e-300s", "1us")),
         (("--measured", "/no/such/file.json"), ("/no/such/file.json",)),
+        (("--other-gpus", "nope"), ("--other-gpus", "'nope'")),
     ],
 )
 def test_bad_input_is_refused_in_a_line(options: tuple[str, ...], words: tuple[str, ...]) -> None:
     """Exit code 2, the option and what would be right."""
-    refused(roofcast(*LLAMA, *QUICK, *options), 2, *words)
+    outcome = roofcast(*LLAMA, *QUICK, *options)
+
+    refused(outcome, 2, *words)
 
 
 def test_each_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,7 +221,7 @@ def test_estimate_draws_decode_up_to_the_most_that_fit(tmp_path: Path) -> None:
     assert batches_of(text) == [1, 2, 4, 8, 16, 32, 64, 128]
     assert "decode at 4k: each limit by itself" in text
     assert "llama-3.1-8b on h100-sxm, 4k tokens each" in svg
-    assert "no room beyond 128" in svg
+    assert "no more than 128" in svg
 
 
 @pytest.mark.parametrize(

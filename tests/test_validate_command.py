@@ -377,3 +377,12 @@ def test_many_points_are_counted_on_a_terminal(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
     assert list(validating.progressing(points)) == list(points)
     assert drawn == [validating.MANY, *[1] * validating.MANY]
+
+
+def test_published_points_are_chosen_and_not_renamed() -> None:
+    """Without a file, --gpu and --engine say which of the published points count; no other one is called that."""
+    rows = result("validate", "--gpu", "H100", "--engine", "vllm")["points"]
+
+    assert rows
+    assert {(row["gpu"], row["engine"]) for row in rows} == {("h100-sxm", "vllm")}
+    refused(roofcast("validate", "--gpu", "l4"), 2, "no published figure is of --gpu l4", "FILE")

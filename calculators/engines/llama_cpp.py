@@ -76,6 +76,11 @@ class SlotRoom:
     growing: tuple[tuple[float, int | None], ...]
     state: float
 
+    @property
+    def most(self) -> int:
+        """Requests at once, whatever fits: the slots."""
+        return self.shared.slots
+
     def sequences(self, context: int) -> int:
         """Requests of so many tokens at once: slots, or as many as share the cells of one buffer."""
         if context > self.longest:
