@@ -315,9 +315,16 @@ def _gathered(asked: AskedReport, case: Case) -> Gathered:
     found = gathered(files, shared if shards.devices > 1 else {})
     if found.code:
         raise typer.Exit(found.code)
-    own = {"model": asked.model, "gpu": case.gpu, "engine": case.engine if case.engine != "none" else None}
+    engine = case.engine if case.engine != "none" else None
     filled = (
-        replace(point, **{name: getattr(point, name) or value for name, value in own.items()}) for point in found.points
+        replace(
+            point,
+            model=point.model or asked.model,
+            gpu=point.gpu or case.gpu,
+            engine=point.engine or engine,
+            weights=point.weights or case.weights,
+        )
+        for point in found.points
     )
     return replace(found, points=tuple(filled))
 
