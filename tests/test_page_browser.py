@@ -238,24 +238,34 @@ def test_cards_stand_side_by_side_where_there_is_room(page: Opened) -> None:
     assert page.ask("document.querySelector('.wide svg').getBoundingClientRect().width") > 1000
 
 
-def test_it_prints_whole(page: Opened) -> None:
-    """Some pages that hold the verdict, every heading, and what expanders hide on a screen."""
+def printed(page: Opened) -> str:
+    """Return the text of the pages that a printer gets, of which there are some."""
     from pypdf import PdfReader
 
     reader = PdfReader(io.BytesIO(page.page.pdf(prefer_css_page_size=True)))
-    text = normalize("NFKC", " ".join(" ".join(sheet.extract_text().split()) for sheet in reader.pages))
-
     assert 5 < len(reader.pages) < 40
+    return normalize("NFKC", " ".join(" ".join(sheet.extract_text().split()) for sheet in reader.pages))
+
+
+def test_it_prints_whole(page: Opened) -> None:
+    """The verdict, every heading, notes, the command; formulas only where they were opened, which are pages of their own."""
+    formula = "the sum over its operations of max(F / peak, D / bandwidth)"
+
+    text = printed(page)
+    page.page.evaluate("document.querySelectorAll('.formulas').forEach(one => one.open = true)")
+    opened = printed(page)
+
     for said in (
         "meets",
         "llama-3.1-8b on h100-sxm: 104 at once",
         *(f"Of {key}" for key in COMMANDS),
-        "the sum over its operations of max(F / peak, D / bandwidth)",
         "a note of all",
         "Throughput against latency",
         "roofcast report llama-3.1-8b",
     ):
         assert said in text, said
+    assert formula not in text
+    assert formula in opened
 
 
 def test_paper_is_light_and_charts_are_not_cut(chromium: Browser, path: Path) -> None:
