@@ -100,6 +100,8 @@ class Verdict:
     ends: str | None
     """What keeps more sequences out: memory, server (the requests that it runs at once, whatever fits) or tpot; null where
     none fits, and where more than the 4,096 do that are looked at."""
+    server_requests: int | None = None
+    """Requests that the server runs at once by its own limit, over all replicas; null where nothing but memory bounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +148,25 @@ def verdict_of(ready: Ready, context: int, prompt: int, limits: Limits) -> Verdi
     ttft = timing_of(first)
     basis = "bound" if ready.expectation is None else "expected"
     top = min(most, MOST_AT_ONCE)
-    lacking = "" if top else answer_point(ready, Asked(DECODE, 1, context)).reason
-    if lacking or first.reason:
-        why = lacking or first.reason
-        return Verdict(NO_ROOM, why, basis, context, prompt, most, ttft, None, None, None, limits, None)
+    server = None if ready.holding is None else ready.holding.most
+    at_once = None if server is None else server * ready.deployment.shards.dp
+    if not top:
+        why = answer_point(ready, Asked(DECODE, 1, context)).reason
+        return Verdict(NO_ROOM, why, basis, context, prompt, most, ttft, None, None, None, limits, None, at_once)
     alone, whole = load_of(ready, 1, context), load_of(ready, top, context)
     met = None if limits.tpot_seconds is None else _most_within(ready, context, top, limits.tpot_seconds)
     missed = _missed(limits, ttft, met)
     promised = limits != Limits()
     status = MISSES if missed else MEETS if promised else FITS
-    ends = TPOT if met is not None and met.batch < top else _ends(ready, most)
-    return Verdict(status, missed, basis, context, prompt, most, ttft, alone, whole, met, limits, ends)
+    ends = TPOT if met is not None and met.batch < top else _ends(most, at_once)
+    return Verdict(status, missed, basis, context, prompt, most, ttft, alone, whole, met, limits, ends, at_once)
 
 
-def _ends(ready: Ready, most: int) -> str | None:
+def _ends(most: int, at_once: int | None) -> str | None:
     """What keeps more sequences out than the most: memory, or the server's own limit; None of more than are looked at."""
     if most > MOST_AT_ONCE:
         return None
-    limit = ready.holding.most if ready.holding is not None else None
-    return SERVER if limit is not None and most >= limit * ready.deployment.shards.dp else MEMORY
+    return SERVER if at_once is not None and most >= at_once else MEMORY
 
 
 def _missed(limits: Limits, ttft: Timing, met: Load | None) -> str | None:

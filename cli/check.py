@@ -78,7 +78,7 @@ def check(
     from roofcast.modelspec.errors import MalformedModelError
 
     output = Output(format, out, strict=False, command="check")
-    written = Written(out, junit, summary, baseline if update else None)
+    written = Written(out, junit, summary, baseline if update else None, efficiency)
     written.refuse(output, files or [], baseline, update=update, github=github)
     constants = efficiency_of(efficiency)
     try:
@@ -107,6 +107,7 @@ class Written:
     junit: str | None
     summary: str | None
     baseline: str | None
+    constants: str  # read, and never written
 
     def refuse(self, output: Output, files: Sequence[str], baseline: str | None, *, update: bool, github: bool) -> None:
         """Refuses what does not go together, or cannot be written, before anything is answered.
@@ -120,12 +121,12 @@ class Written:
             raise UsageError("--update writes the baseline; name its file with --baseline FILE")
         if github and output.out is None and output.format not in {None, "text"}:
             raise UsageError(f"--github prints to stdout, where --format {output.format} stands alone; give --out FILE")
-        read = [*files, *([baseline] if baseline else [])]
+        read = [*files, self.constants, *([baseline] if baseline else [])]
         check_output(output, read)
         for option, name in (("--junit", self.junit), ("--summary", self.summary), ("--baseline", self.baseline)):
             if name is not None:
                 plain = Output("text", name, strict=False)
-                others = files if option == "--baseline" else read
+                others = [*files, self.constants] if option == "--baseline" else read
                 under(option, lambda plain=plain, others=others: check_output(plain, others))  # type: ignore[misc]
         names = [name for name in (self.out, self.junit, self.summary, self.baseline) if name is not None]
         targets = [Path(name).resolve() for name in names]

@@ -95,8 +95,9 @@ def report(
     if format is None and chart_suffix(out):
         raise UsageError(f"--out {out}: a report has several charts; --charts FOLDER writes each as PNG and SVG")
     beside = Beside(other_gpus, other_models, tuple(measured or ()), gpu_price, api)
-    check_output(written, [model or "", efficiency, *beside.measured, *beside.model_names()])
-    folder = None if charts is None else check_folder(charts)
+    read = [model or "", efficiency, *beside.measured, *beside.model_names()]
+    check_output(written, read)
+    folder = None if charts is None else check_folder(charts, out, read)
     asked = AskedReport(
         model or "", Machine(gpu, gpus, tp, pp, ep, dp, network, engine or "none"), flags, weights, kv, efficiency,
         context, prompt, output, batch, ttft, tpot,

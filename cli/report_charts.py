@@ -12,13 +12,20 @@ from roofcast.cli.session import refuse_assumed
 from roofcast.cli.writing import check_target, under, write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from roofcast.cli.session import Output
     from roofcast.reports.charts import Chart
     from roofcast.reports.document import Document
 
 
-def check_folder(folder: str) -> Path:
+def check_folder(folder: str, out: str | None, read: Sequence[str]) -> Path:
     """The folder of charts, before any work is done.
+
+    Args:
+        folder: as asked for.
+        out: file of the report itself; None for none.
+        read: files and folders that are read, which must stay as they are.
 
     Raises:
         UsageError: it is none and cannot become one, or a chart cannot be written there.
@@ -35,7 +42,10 @@ def check_folder(folder: str) -> Path:
     for target in (place / f"{kind}{ending}" for kind in KINDS for ending in CHARTS):
         if target.is_symlink():
             raise UsageError(f"--charts {folder}: {target.name} there is a link; remove it, or name another folder")
-        under("--charts", lambda target=target: check_target(target, str(target)) if target.exists() else None)  # type: ignore[misc]
+        if out is not None and Path(out).resolve() == target:
+            raise UsageError(f"--out {out}: a chart of --charts {folder} has that name; name another file")
+        if target.exists():
+            under("--charts", lambda target=target: check_target(target, str(target), read))  # type: ignore[misc]
     return place
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.deployment import Ready
-    from roofcast.calculators.fit import FitMemory
+    from roofcast.calculators.fit import FitResult
     from roofcast.calculators.report import Verdict
     from roofcast.calculators.workload import Workload
     from roofcast.cli.checking import Setups
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 USUAL: Final = (1, 16, 64)  # sequences at once that tables show, beside the most
 GROUPS: Final = ("quantity", "engine")  # of measured points
+LEFT: Final = "left"  # the term of `fit` for what a cache leaves
 WORST: Final = 5  # misses that are listed
 
 
@@ -94,6 +95,10 @@ def _setting(asked: AskedReport) -> Setting:
     ready = setups.ready(case)
     memory = _memory(asked, case, setups, ready)
     verdict = verdict_of(ready, case.context, case.prompt, limits)
+    if verdict.most and verdict.ttft.seconds is None:
+        raise UsageError(
+            f"--prompt {case.prompt:,}: it has no room beside --context {case.context:,}: {_why(ready, case)}"
+        )
     setups.note(case, in_memory=ready.holding is not None, contexts=[case.context, case.prompt])
     inputs: dict[str, object] = {
         "model": asked.model,
@@ -115,6 +120,14 @@ def _setting(asked: AskedReport) -> Setting:
         "measured": list(asked.beside.measured),
     }
     return Setting(asked, case, setups, ready, verdict, batches or _loads(verdict), memory, measured, inputs)
+
+
+def _why(ready: Ready, case: Case) -> str:
+    """Why the prompt has no room."""
+    from roofcast.calculators.phases import Asked, shortage
+    from roofcast.modelspec.step import PREFILL
+
+    return shortage(ready, Asked(PREFILL, 1, case.prompt))
 
 
 def _as_long(case: Case, asked: AskedReport, model: Model) -> Case:
@@ -256,8 +269,9 @@ def _usable(setting: Setting) -> float:
     """Share of the memory that weights and cache may take together, as the verdict has it; all where nothing says so. [-]"""
     if setting.memory is None:
         return 1.0
-    memory: FitMemory = setting.memory.result.memory
-    return (memory.weight_bytes + memory.kv_bytes) / setting.ready.capacity
+    fit: FitResult = setting.memory.result
+    left = sum(term.bytes for term in fit.terms if term.name == LEFT)  # beside a cache that flags size
+    return (fit.memory.weight_bytes + fit.memory.kv_bytes + left) / setting.ready.capacity
 
 
 def _price(setting: Setting) -> Document | None:
@@ -302,7 +316,7 @@ def _gathered(asked: AskedReport, case: Case) -> Gathered:
     """
     import typer
 
-    from roofcast.cli.validating import Gathered, gathered
+    from roofcast.cli.validating import Gathered, Unstated, gathered
 
     files = asked.beside.measured
     if not files:
@@ -312,21 +326,12 @@ def _gathered(asked: AskedReport, case: Case) -> Gathered:
             return Gathered((), Remarks(), 0)
     shards = asked.machine.shards()
     shared = {"gpus": shards.devices, "tp": shards.tp, "pp": shards.pp, "ep": shards.ep, "dp": shards.dp}
-    found = gathered(files, shared if shards.devices > 1 else {})
+    engine = case.engine if case.engine != "none" else None
+    own = {"model": asked.model, "gpu": case.gpu, "engine": engine, "weights": case.weights, "kv": case.kv}
+    found = gathered(files, {}, Unstated(own, shared))
     if found.code:
         raise typer.Exit(found.code)
-    engine = case.engine if case.engine != "none" else None
-    filled = (
-        replace(
-            point,
-            model=point.model or asked.model,
-            gpu=point.gpu or case.gpu,
-            engine=point.engine or engine,
-            weights=point.weights or case.weights,
-        )
-        for point in found.points
-    )
-    return replace(found, points=tuple(filled))
+    return found
 
 
 def _measured(setting: Setting) -> Document | None:

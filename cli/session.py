@@ -187,9 +187,7 @@ def chart_ending(out: str | None, format_name: str | None) -> str | None:
 
     ending = Path(out).suffix.lower() if out is not None else ""
     if out is not None and format_name is None and ending not in {**CHARTS, **ENDINGS}:
-        raise UsageError(
-            f"--out {out}: ending {ending!r} names no format; use {', '.join([*CHARTS, *ENDINGS])} or --format"
-        )
+        raise UsageError(_no_format(out, [*CHARTS, *ENDINGS]))
     if ending not in CHARTS:
         return None
     if format_name is not None:
@@ -322,7 +320,15 @@ def _format_name(output: Output, command: str) -> str:
         return "text"
     ending = Path(output.out).suffix.lower()
     if ending not in endings:
-        only = owner(ending)
-        names = f"names a format that `{only}` alone writes" if only else "names no format"
-        raise UsageError(f"--out {output.out}: ending {ending!r} {names}; use {', '.join(endings)} or --format")
+        raise UsageError(_no_format(output.out, list(endings)))
     return endings[ending]
+
+
+def _no_format(out: str, endings: Sequence[str]) -> str:
+    """That a file's ending names no format here, and which do."""
+    from roofcast.reports.outputs import owner
+
+    ending = Path(out).suffix.lower()
+    only = owner(ending)
+    names = f"names a format that `{only}` alone writes" if only else "names no format"
+    return f"--out {out}: ending {ending!r} {names}; use {', '.join(endings)} or --format"

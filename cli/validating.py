@@ -18,6 +18,7 @@ from roofcast.cli.machine import find_machine
 from roofcast.cli.session import Lookup, formats, load_all
 from roofcast.hwdb.efficiency_files import OWN, EfficiencyFileError
 from roofcast.modelspec.errors import ModelError
+from roofcast.modelspec.known import find_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,7 +101,32 @@ class Gathered:
     code: int
 
 
-def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> Gathered:
+@dataclass(frozen=True, slots=True)
+class Unstated:
+    """What points are taken to be of, where their files do not say so.
+
+    Args:
+        own: fields, each by itself.
+        shared: devices and how they share a model, where a file says nothing of either.
+    """
+
+    own: Mapping[str, str | None]
+    shared: Mapping[str, int]
+
+    def filled(self, points: Sequence[Measurement]) -> tuple[list[Measurement], list[str]]:
+        """The points, and what was taken."""
+        taken: dict[str, None] = {}
+        made = []
+        for point in points:
+            lacking = {name: value for name, value in self.own.items() if value and getattr(point, name) is None}
+            if all(getattr(point, name) is None for name in self.shared):
+                lacking |= self.shared
+            taken |= dict.fromkeys(f"{name} {value}" for name, value in lacking.items())
+            made.append(replace(point, **lacking))  # type: ignore[arg-type] # fields by their names
+        return made, [f"not stated in the files, and taken from the deployment: {', '.join(taken)}"] if taken else []
+
+
+def gathered(files: Sequence[str], given: Mapping[str, str | float], unstated: Unstated | None = None) -> Gathered:
     """The points of files, with what is given for all of them; files that cannot be read are named.
 
     Without files those that are published with roofcast, of which what is given selects.
@@ -119,20 +145,27 @@ def gathered(files: Sequence[str], given: Mapping[str, str | float]) -> Gathered
 
     code = load_all(files, read) if files else OK
     points = [point for reading in readings for point in reading.points]
-    if not files:
-        points, given = _selected(points, given), {}
-    done = complete(points, given)
     said = [line for reading in readings for line in reading.remarks]
+    if unstated is not None:
+        points, taken = unstated.filled(points)
+        said += taken
+    done = complete(points, given if files else {})
+    if not files:
+        done = replace(done, points=tuple(_selected(done.points, given)))
     return Gathered(done.points, remarks([*done.assumed, _no_engine(done.points)], said, done.given), code)
 
 
 def _selected(points: Sequence[Measurement], wanted: Mapping[str, str | float]) -> list[Measurement]:
-    """Published points whose own fields are as is given; an accelerator goes by any of its names.
+    """Published points whose own fields are as is given; accelerators and models go by any of their names.
 
     Raises:
         UsageError: there is none.
     """
-    own = {**wanted, "gpu": find_machine(str(wanted["gpu"])).accelerator.id} if "gpu" in wanted else dict(wanted)
+    own = dict(wanted)
+    if "gpu" in wanted:
+        own["gpu"] = find_machine(str(wanted["gpu"])).accelerator.id
+    if "model" in wanted and (known := find_known(str(wanted["model"]))):
+        own["model"] = known.name
     found = [point for point in points if all(getattr(point, name) == value for name, value in own.items())]
     if not found:
         said = ", ".join(f"--{name} {value}" for name, value in wanted.items())

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Asked = ParamSpec("Asked")
+Asked = TypeVarTuple("Asked")
 Answer = TypeVar("Answer")
 
 
-def remembered(whole: int, size: int) -> Callable[[Callable[Asked, Answer]], Callable[Asked, Answer]]:
-    """Keeps the last answers of a function of frozen values, positional ones alone.
+def remembered(whole: int, size: int) -> Callable[[Callable[[*Asked], Answer]], Callable[[*Asked], Answer]]:
+    """Keeps the last answers of a function of frozen values, which takes them by position.
 
     A model is too deep to be compared each time: it is told apart by which object it is, and held, so that no other one
     gets its identity while its answer is kept.
@@ -31,16 +31,14 @@ def remembered(whole: int, size: int) -> Callable[[Callable[Asked, Answer]], Cal
     (True, False)
     """
 
-    def decorate(function: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
-        last: OrderedDict[tuple[object, ...], tuple[tuple[object, ...], Answer]] = OrderedDict()
+    def decorate(function: Callable[[*Asked], Answer]) -> Callable[[*Asked], Answer]:
+        last: OrderedDict[tuple[object, ...], tuple[tuple[*Asked], Answer]] = OrderedDict()
 
         @wraps(function)
-        def answered(*args: Asked.args, **named: Asked.kwargs) -> Answer:
-            if named:
-                return function(*args, **named)
+        def answered(*args: *Asked) -> Answer:
             key = (*map(id, args[:whole]), *args[whole:])
             if key not in last:
-                last[key] = args, function(*args, **named)
+                last[key] = args, function(*args)
                 if len(last) > size:
                     last.popitem(last=False)
             last.move_to_end(key)

@@ -91,7 +91,7 @@ def curves_say(curves: KvCurves) -> str:
     memory = ""
     if curves.whole_memory:
         on = f"{curves.gpus} x {curves.gpu}" if curves.gpus > 1 else f"one {curves.gpu}"
-        memory = f" Memory of {on}: {_sized(curves.whole_memory)}."
+        memory = f" Memory of {on}: {sized(curves.whole_memory)}."
     return f"KV cache of one sequence: {said}.{memory}"
 
 
@@ -99,19 +99,19 @@ def _curve_says(curve: KvCurve) -> str:
     first, last = curve.contexts[0], curve.contexts[-1]
     least, most = curve.cache_bytes[0], curve.cache_bytes[-1]
     grown = (
-        f"{_sized(most)} at any context"
+        f"{sized(most)} at any context"
         if least == most
-        else f"{_sized(least)} at {context_name(first)} to {_sized(most)} at {context_name(last)} tokens"
+        else f"{sized(least)} at {context_name(first)} to {sized(most)} at {context_name(last)} tokens"
     )
-    weights = "" if curve.weight_bytes is None else f", weights {_sized(curve.weight_bytes)}"
+    weights = "" if curve.weight_bytes is None else f", weights {sized(curve.weight_bytes)}"
     equal = "" if curve.equal_context is None else f", which it reaches at {curve.equal_context:,}"
     return f"{curve.model} ({curve.attention}) {grown}{weights}{equal}"
 
 
-def _sized(size: float) -> str:
+def sized(size: float) -> str:
     """A size in GiB, or MiB where it is small.
 
-    >>> _sized(2**34), _sized(36 * 2**20)
+    >>> sized(2**34), sized(36 * 2**20)
     ('16.0 GiB', '36.0 MiB')
     """
     return f"{figures(size / GIB)} GiB" if size >= GIB / 2 else f"{figures(size / MIB)} MiB"

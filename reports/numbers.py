@@ -34,6 +34,15 @@ def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
+def sequences(value: int) -> str:
+    """So many sequences.
+
+    >>> sequences(1), sequences(1024)
+    ('1 sequence', '1,024 sequences')
+    """
+    return f"{value:,} sequence{'s' if value != 1 else ''}"
+
+
 def billions(value: float | None) -> str:
     """Parameters as people say them.
 

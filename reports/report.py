@@ -13,7 +13,7 @@ from roofcast.hwdb.units import show_si
 from roofcast.reports.deployed import on_devices, setup_lines
 from roofcast.reports.document import Document, Key, Section, plain
 from roofcast.reports.dollars import money
-from roofcast.reports.numbers import context_name, count, figures, millis
+from roofcast.reports.numbers import context_name, count, figures, millis, sequences
 from roofcast.reports.report_leads import LEADS, output_cost
 from roofcast.reports.report_sources import origin_tables
 
@@ -140,8 +140,11 @@ def _lines(result: ReportResult, inputs: Mapping[str, Any]) -> list[str]:
     if verdict.status == NO_ROOM:
         return [*lines, *_would(result.fit)]
     most = result.kv.models[0].max_context
-    if most is not None and verdict.context > most:
-        lines[0] += f", beyond the {count(most)} tokens of the model itself"
+    if most is not None and max(verdict.context, verdict.prompt) > most:
+        what = "" if verdict.context > most else f"; a prompt of {context_name(verdict.prompt)} is"
+        lines[0] += f"{what or ','} beyond the {count(most)} tokens of the model itself"
+    if result.fit is None:
+        lines.append("memory: all that programs see, since no engine's rules are asked for; --engine asks for them")
     held = [] if verdict.limits == Limits() else [f"limits: {LIMITS}"]
     return [*lines, *_speeds(verdict), _first(verdict), *_end(verdict), *held]
 
@@ -186,13 +189,18 @@ def verdict_words(verdict: Verdict, fit: FitResult | None = None) -> str:
     context = context_name(verdict.context)
     if verdict.status == NO_ROOM:
         return f"does not fit: {(fit.reason if fit and not fit.fits else None) or verdict.reason}"
-    most = f"{count(verdict.most_sequences)} sequence{'s' if verdict.most_sequences > 1 else ''} of {context}"
     if verdict.status == MEETS:
         kept = verdict.met.batch if verdict.met else min(verdict.most_sequences, MOST_AT_ONCE)
         return f"meets {limit_words(verdict.limits)} with up to {count(kept)} decoding at once, each {context} long"
     if verdict.status == MISSES:
-        return f"misses {limit_words(verdict.limits)}: {' and '.join(_misses(verdict))}"
-    return f"fits, {most} at once"
+        return f"misses {limit_words(_missed(verdict))}: {' and '.join(_misses(verdict))}"
+    return f"fits, {sequences(verdict.most_sequences)} of {context} at once"
+
+
+def _missed(verdict: Verdict) -> Limits:
+    """The limits that are missed."""
+    reason, asked = verdict.reason or "", verdict.limits
+    return Limits(asked.ttft_seconds if TTFT in reason else None, asked.tpot_seconds if TPOT in reason else None)
 
 
 def _misses(verdict: Verdict) -> Iterator[str]:

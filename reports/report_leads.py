@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.report import NO_ROOM, SERVER
-from roofcast.hwdb.units import show_bytes
+from roofcast.calculators.report import NO_ROOM
 from roofcast.modelspec.step import DECODE, PREFILL
 from roofcast.reports.dollars import money
-from roofcast.reports.numbers import GIB, KIB, context_name, count, figures, fixed, millis, ratio
+from roofcast.reports.kv import sized
+from roofcast.reports.numbers import GIB, KIB, context_name, count, figures, fixed, millis, ratio, sequences
 from roofcast.reports.validate import headline
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def memory_lead(result: FitResult, verdict: Verdict) -> str:
     if verdict.status == NO_ROOM:
         alone = f"weights alone take {_gib(memory.weight_bytes)}, and there are {_gib(memory.total_bytes)}{each}"
         return f"{alone if memory.weight_bytes > memory.total_bytes else said}: {result.reason or verdict.reason}"
-    held = "room for more than the server runs at once," if verdict.ends == SERVER else "room for"
+    bounded = verdict.server_requests is not None and verdict.most_sequences >= verdict.server_requests
+    more = ", as many as the server runs at once" if bounded else ""
     return (
-        f"{said}, and {_gib(memory.kv_bytes)} are left for the cache: {held} "
-        f"{count(verdict.most_sequences)} sequence{'s' if verdict.most_sequences > 1 else ''} of {context_name(verdict.context)}"
+        f"{said}, and {_gib(memory.kv_bytes)} are left for the cache: room for "
+        f"{sequences(verdict.most_sequences)} of {context_name(verdict.context)}{more}"
     )
 
 
@@ -79,7 +80,7 @@ def cache_lead(result: KvResult, _verdict: Verdict) -> str:
     """What a token takes, and where the cache of one sequence outweighs the weights."""
     own = result.models[0]
     if not own.kv_bytes_per_token:
-        return f"the cache of {own.model} does not grow with context: a sequence takes {show_bytes(own.state_bytes + own.window_bytes)}"
+        return f"the cache of {own.model} does not grow with context: a sequence takes {sized(own.state_bytes + own.window_bytes)}"
     said = f"a token of {own.model} takes {fixed(own.kv_bytes_per_token / KIB, 1)} KiB"
     if own.weight_bytes is None:
         return said
@@ -105,7 +106,7 @@ def gpus_lead(result: Compared, _verdict: Verdict) -> str:
     )
 
 
-def levers_lead(result: LeversResult, _verdict: Verdict) -> str:
+def levers_lead(result: LeversResult, verdict: Verdict) -> str:
     """The formats that gain most, for the same model on the same machine."""
     base, *every = result.rows
     rows = [row for row in every if row.lever in FORMATS and row.fits]
@@ -115,13 +116,17 @@ def levers_lead(result: LeversResult, _verdict: Verdict) -> str:
     more = max(rows, key=lambda row: row.max_sequences or 0, default=None)
     if faster is None or more is None or not base.tokens_per_second or not base.max_sequences:
         return "no other format applies"
+    bounded = verdict.most_sequences == verdict.server_requests
+    alone = ", in memory alone: the server runs no more by itself" if bounded else ""
+    if verdict.status == NO_ROOM:
+        return f"memory alone would hold {sequences(base.max_sequences)}; what keeps them out is said above"
     rate, held = (
         (faster.tokens_per_second or 0.0) / base.tokens_per_second,
         (more.max_sequences or 0) / base.max_sequences,
     )
     return (
         f"of formats alone, decode of {count(result.batch)} at once gains most from {faster.change}: {ratio(rate)} times the "
-        f"tokens/s; {more.change} makes room for {ratio(held)} times as many sequences (bounds)"
+        f"tokens/s; {more.change} makes room for {ratio(held)} times as many sequences{alone} (bounds)"
     )
 
 

@@ -129,7 +129,7 @@ def test_the_verdict_is_of_the_same_times_as_estimate() -> None:
     assert verdict["alone"]["tpot"]["expected_seconds"] == pytest.approx(rows[1]["expected_seconds"])
 
 
-@pytest.mark.parametrize("engine", ["none", "vllm"])
+@pytest.mark.parametrize("engine", ["none", "vllm", "sglang", "tensorrt-llm", "tgi", "lmdeploy"])
 def test_levers_begin_at_the_verdict(engine: str) -> None:
     """The base row has as many sequences as the verdict, within the one that blocks round off."""
     found = result("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", engine, *QUICK)
@@ -145,12 +145,11 @@ def test_what_ends_a_load_may_be_the_server_itself() -> None:
     assert told()["ends"] == "memory"
 
 
-def test_a_prompt_that_the_server_does_not_take_is_no_answer() -> None:
-    """Requests of 8,192 tokens at most: one of 16,384 has no first token, and the verdict says why."""
-    verdict = told("--max-model-len", "8k", "--prompt", "16k")
+def test_a_prompt_that_has_no_room_is_refused() -> None:
+    """Requests of 8,192 tokens at most: one of 16,384 has no first token, and the error says why."""
+    options = ("--max-model-len", "8k", "--prompt", "16k")
 
-    assert (verdict["status"], verdict["alone"]) == ("does not fit", None)
-    assert "8,192" in verdict["reason"]
+    refused(roofcast(*LLAMA, *QUICK, *options), 2, "--prompt 16,384", "8,192")
 
 
 def test_contexts_are_those_that_the_server_takes() -> None:
@@ -158,6 +157,56 @@ def test_contexts_are_those_that_the_server_takes() -> None:
     fit = result(*LLAMA, *QUICK, "--max-model-len", "8k")["fit"]
 
     assert (fit["fits"], [row["context"] for row in fit["contexts"]]) == (True, [4096, 8192])
+
+
+def told_lines(*options: str) -> str:
+    """Return what stands above the sections."""
+    return roofcast("report", *options, *QUICK).out.partition("\n\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("qwen2.5-7b", "--gpu", "l4", "--engine", "vllm"), "it would with --max-model-len 100736: 24 of 4k at once"),
+        (
+            ("llama-3.1-8b", "--gpu", "h100", "--ttft", "1ms", "--tpot", "1ms"),
+            "misses TTFT <= 1 ms and TPOT <= 1 ms: a prompt",
+        ),
+        (("llama-3.1-8b", "--gpu", "h100", "--ttft", "1s", "--tpot", "1ms"), "misses TPOT <= 1 ms: a token of one"),
+        (("llama-2-7b", "--gpu", "h100", "--context", "32k"), "of 32k at once, beyond the 4,096 tokens of the model"),
+        (("llama-2-7b", "--gpu", "h100", "--prompt", "8k"), "; a prompt of 8k is beyond the 4,096 tokens"),
+        (("llama-3.1-70b", "--gpu", "rtx-4090"), "4,096 tokens would fit on 8 GPUs"),
+        (("llama-3.1-8b", "--gpu", "h100", "--pp", "2"), "memory: all that programs see"),
+        (
+            ("llama-3.1-8b", "--gpu", "h100", "--engine", "sglang", "--max-running-requests", "10"),
+            "the server runs no more",
+        ),
+        (
+            ("llama-3.1-8b", "--gpu", "rtx-4090", "--engine", "llama.cpp", "--weights", "q4_k_m"),
+            "the server runs no more",
+        ),
+    ],
+)
+def test_the_verdict_says_what_matters(options: tuple[str, ...], words: str) -> None:
+    """Why it does not run and what would, which limits are missed, what is beyond the model, what ends the load."""
+    assert words in told_lines(*options)
+
+
+def test_measured_files_keep_what_they_say(tmp_path: Path) -> None:
+    """What a file states stays; what it does not is taken from the deployment, and said."""
+    file = tmp_path / "own.csv"
+    file.write_text(
+        "quantity,value,model,gpu,gpus,tp,engine,batch,context\n"
+        "decode_seconds,0.01,llama-3.1-8b,rtx-4090,1,1,llama.cpp,1,512\n"
+        "decode_seconds,0.01,llama-3.1-70b,h100-sxm,,,,1,512\n"
+    )
+    options = ("llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "4", "--engine", "vllm", "--measured", str(file))
+    points = result("report", *options, *QUICK)["measured"]["points"]
+
+    assert {(row["model"], row["gpu"], row["gpus"], row["engine"]) for row in points} == {
+        ("llama-3.1-8b", "rtx-4090", 1, "llama.cpp"),
+        ("llama-3.1-70b", "h100-sxm", 4, "vllm"),
+    }
 
 
 def test_every_part_is_there() -> None:
@@ -230,6 +279,10 @@ def test_a_chart_is_never_written_through_a_link(tmp_path: Path) -> None:
     refused(roofcast(*LLAMA, "--charts", str(tmp_path)), 2, "--charts", "memory.png", "link")
     (tmp_path / "memory.png").unlink()
     (tmp_path / "kv.svg").write_text("mine")
+    refused(roofcast(*LLAMA, "--charts", str(tmp_path), "--efficiency", str(tmp_path / "kv.svg")), 2, "it is read")
+    refused(
+        roofcast(*LLAMA, "--charts", str(tmp_path), "--out", str(tmp_path / "gpus.svg"), "--format", "json"), 2, "name"
+    )
     (tmp_path / "kv.svg").chmod(0o444)
     refused(roofcast(*LLAMA, "--charts", str(tmp_path)), 2, "--charts", "kv.svg", "write-protected")
     assert {path.name for path in tmp_path.iterdir()} == {"kv.svg"}

@@ -86,6 +86,11 @@ class Pools:
     running: int | None = None
 
     @property
+    def most(self) -> int | None:
+        """Requests at once, whatever fits; None where nothing bounds them."""
+        return self.running
+
+    @property
     def kv_bytes(self) -> float:
         """Keys and values of both pools. [B]"""
         return self.tokens * self.cells.full + (self.window_tokens or 0) * self.cells.window
