@@ -118,7 +118,9 @@ class Unstated:
         taken: dict[str, None] = {}
         made = []
         for point in points:
-            lacking = {name: value for name, value in self.own.items() if value and getattr(point, name) is None}
+            lacking: dict[str, str | int] = {
+                name: value for name, value in self.own.items() if value and getattr(point, name) is None
+            }
             if all(getattr(point, name) is None for name in self.shared):
                 lacking |= self.shared
             taken |= dict.fromkeys(f"{name} {value}" for name, value in lacking.items())
