@@ -59,10 +59,8 @@ def kv(
     output, chart = Output(format, out, strict), _chart(out, format, models or [])
     check_output(output, models or [], chart=bool(chart))
     check_engine(engine)
-    contexts, lookup = (
-        options.token_list(context),
-        Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens)),
-    )
+    contexts = options.token_list(context)
+    lookup = Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens))
     weight_format, asked_kv = formats(weights, kv)
     rows: list[KvModel] = []
     remarks: list[Remarks] = []
@@ -81,15 +79,10 @@ def kv(
     if rows:
         followed = engine != "none" and asked_kv is None
         remarks = [cache_note(rows, f"--engine {engine}" if followed else "--kv"), *remarks, table_notes(rows)]
-        inputs = {
-            "models": list(models or []),
-            "weights": weights,
-            "kv": asked_kv.name if asked_kv else None if followed else DEFAULT,
-            "engine": engine,
-            "contexts": contexts,
-            **lookup.asked,
-        }
+        cache = asked_kv.name if asked_kv else None if followed else DEFAULT
+        inputs = {"models": list(models or []), "weights": weights, "kv": cache, "engine": engine, "contexts": contexts}
         said, drawn = sum(remarks, Remarks()), KvCurves(curves) if curves else None
+        inputs |= lookup.asked
         document = kv_document(rows, inputs, said, contexts=contexts, curves=drawn)
         code = worst(code, attempt(lambda: _present(document, output, chart)))
     raise typer.Exit(code)

@@ -178,6 +178,13 @@ Others = Annotated[
     str | None,
     typer.Option("--other-gpus", metavar="NAME,...", help="GPUs to compare with (default: h100, h200, b200)."),
 ]
+GpuPrice = Annotated[
+    str | None, typer.Option("--gpu-price", metavar="USD", help="Rent of a GPU an hour, such as 2.50.")
+]
+Apis = Annotated[
+    str | None,
+    typer.Option("--api", metavar="NAME,...", help="Models or vendors of APIs, all, none (default: usual ones)."),
+]
 Mtp = Annotated[bool, typer.Option("--mtp", help="Count multi-token-prediction layers too, as when drafting.")]
 EncoderTokens = Annotated[
     str | None,

@@ -53,9 +53,7 @@ def price(
     ratio: Annotated[
         float | None, typer.Option("--ratio", metavar="X", help="Find the load at which output costs X times input.")
     ] = None,
-    gpu_price: Annotated[
-        str | None, typer.Option("--gpu-price", metavar="USD", help="Rent of a GPU an hour, such as 2.50.")
-    ] = None,
+    gpu_price: options.GpuPrice = None,
     gpu_cost: Annotated[
         str | None,
         typer.Option(
@@ -76,10 +74,7 @@ def price(
         str | None,
         typer.Option("--utilisation", "--utilization", metavar="SHARE", help="Share of the hours with that load."),
     ] = None,
-    api: Annotated[
-        str | None,
-        typer.Option("--api", metavar="NAME,...", help="Models or vendors of APIs, all, none (default: usual ones)."),
-    ] = None,
+    api: options.Apis = None,
     prices: Annotated[
         str | None, typer.Option("--prices", metavar="FILE", help="Your own file of API prices, before all others.")
     ] = None,

@@ -57,13 +57,8 @@ def report(
             help="Measurements as `validate` reads them (default: published figures of the GPU); may be given again.",
         ),
     ] = None,
-    gpu_price: Annotated[
-        str | None, typer.Option("--gpu-price", metavar="USD", help="Rent of a GPU an hour, such as 2.50.")
-    ] = None,
-    api: Annotated[
-        str | None,
-        typer.Option("--api", metavar="NAME,...", help="Models or vendors of APIs, all, none (default: usual ones)."),
-    ] = None,
+    gpu_price: options.GpuPrice = None,
+    api: options.Apis = None,
     charts: Annotated[
         str | None, typer.Option("--charts", metavar="FOLDER", help="Write each chart into FOLDER, as PNG and SVG.")
     ] = None,

@@ -7,9 +7,14 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from roofcast.reports.document import Document
+    from tests.pages import Element
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 UNWANTED = (
@@ -67,3 +72,27 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     return folder
+
+
+@pytest.fixture(scope="session")
+def whole() -> Document:
+    """Return a report with all sections, as the tests of pages look at it."""
+    from tests.pages import report
+
+    return report()
+
+
+@pytest.fixture(scope="session")
+def page(whole: Document) -> str:
+    """Return the page of that report."""
+    from roofcast.reports.page import render_page
+
+    return render_page(whole)
+
+
+@pytest.fixture(scope="session")
+def root(page: str) -> Element:
+    """Return the elements of that page."""
+    from tests.pages import read
+
+    return read(page)

@@ -29,7 +29,6 @@ from tests.pages import (
     document_of,
     hostile,
     read,
-    report,
     squeezed,
 )
 from tests.running import roofcast
@@ -48,24 +47,6 @@ KNOWN: Final = frozenset(
     )
 )
 TINY: Final = Document("kv", {}, None, ())
-
-
-@pytest.fixture(scope="module")
-def whole() -> Document:
-    """Return a report of all sections."""
-    return report()
-
-
-@pytest.fixture(scope="module")
-def page(whole: Document) -> str:
-    """Return the page of the report."""
-    return render_page(whole)
-
-
-@pytest.fixture(scope="module")
-def root(page: str) -> Element:
-    """Return the elements of the report's page."""
-    return read(page)
 
 
 def css_of(page: str) -> str:

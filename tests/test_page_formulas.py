@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from roofcast.reports.page import render_page
 from roofcast.reports.page_formulas import term_of
-from tests.pages import COMMANDS, data_of, read, report, squeezed
+from tests.pages import COMMANDS, data_of, squeezed
 
 if TYPE_CHECKING:
     from roofcast.reports.document import Document
@@ -41,24 +40,6 @@ NAMES: Final = frozenset(
         *("layers that keep", "layers", "times", "h100-sxm", "h200-sxm", "b200", "bf16 TFLOP/s"),
     )
 )
-
-
-@pytest.fixture(scope="module")
-def whole() -> Document:
-    """Return a report of all sections."""
-    return report()
-
-
-@pytest.fixture(scope="module")
-def page(whole: Document) -> str:
-    """Return the page of the report."""
-    return render_page(whole)
-
-
-@pytest.fixture(scope="module")
-def root(page: str) -> Element:
-    """Return the elements of the report's page."""
-    return read(page)
 
 
 def test_every_function_stands_once(root: Element) -> None:

@@ -8,28 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roofcast.reports.charts import KINDS, Chart
-from roofcast.reports.page import render_page
 from roofcast.reports.page_svg import drawing, variables
 from roofcast.reports.plot_profile import profile_chart
 from roofcast.reports.theme import DARK, LEGIBLE, LIGHT, contrast, legible
-from tests.pages import read, report, squeezed
+from tests.pages import read, squeezed
 from tests.profile_values import both_result
 
 if TYPE_CHECKING:
     from roofcast.reports.document import Document
     from roofcast.reports.page_svg import Drawing
-
-
-@pytest.fixture(scope="module")
-def whole() -> Document:
-    """Return a report of all sections."""
-    return report()
-
-
-@pytest.fixture(scope="module")
-def page(whole: Document) -> str:
-    """Return the page of the report."""
-    return render_page(whole)
 
 
 @pytest.fixture(scope="module")
