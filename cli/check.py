@@ -46,7 +46,9 @@ def check(
     offline: options.Offline = False,
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="text, json, csv, markdown, html, junit, github (default: text)."),
+        typer.Option(
+            "--format", metavar="FORMAT", help="text, json, csv, markdown, html, junit, github (default: text)."
+        ),
     ] = None,
     out: options.Out = None,
     junit: Annotated[

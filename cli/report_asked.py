@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from roofcast.calculators.check_quantities import Case
+    from roofcast.calculators.cost import Tariff
     from roofcast.calculators.report import Limits
     from roofcast.cli.deploy import Machine
     from roofcast.cli.session import Lookup
     from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.hwdb.prices import PriceList
 
 DEFAULT_CONTEXT: Final = 4096  # tokens
 DEFAULT_GPUS: Final = "h100-sxm,h200-sxm,b200"
@@ -38,14 +40,15 @@ class Beside:
     gpu_price: str | None = None
     apis: str | None = None
 
-    def check(self) -> None:
-        """Refuses lists that cannot be read before any model is.
+    def price_lists(self) -> tuple[PriceList, ...]:
+        """Prices of APIs.
 
         Raises:
-            UsageError: naming the option.
+            UnknownPriceError: no such model or vendor.
         """
-        self.accelerators()
-        self.model_names()
+        from roofcast.cli.pricing import AskedApis
+
+        return AskedApis(self.apis, None, None, None, None, None).lists()
 
     def gpu_names(self) -> list[str]:
         """Accelerators beside the own one."""
@@ -64,6 +67,16 @@ class Beside:
             return [find_machine(name).accelerator for name in self.gpu_names()]
         except UnknownAcceleratorError as error:
             raise UnknownAcceleratorError(f"--other-gpus: {error}") from error
+
+    def tariff(self) -> Tariff:
+        """What the machine costs.
+
+        Raises:
+            UsageError: an amount that cannot be.
+        """
+        from roofcast.cli.price_asked import Money
+
+        return Money(self.gpu_price, None, None, None, None, None).tariff()
 
     def model_names(self) -> list[str]:
         """Models beside the own one."""
@@ -106,6 +119,7 @@ class AskedReport:
         flags = read_flags(self.flags, {})
         check_flags(machine.engine, flags)
         machine.shards()
+        one(self.output, "--output", 1)
         context = one(self.context, "--context", DEFAULT_CONTEXT)
         return Case(
             model=self.model,

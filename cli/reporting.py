@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from roofcast.cli.checking import Setups
     from roofcast.cli.report_asked import AskedReport
     from roofcast.cli.validating import Gathered
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.hwdb.prices import PriceList
     from roofcast.modelspec.model import Model
     from roofcast.reports.document import Document
 
@@ -42,6 +44,8 @@ class Setting:
         ready: the deployment, with what its engine's cache holds.
         verdict: on it.
         shown: sequences at once that tables show.
+        others: accelerators beside the own one.
+        lists: prices of APIs.
         memory: the answer of `fit`; None where it has none.
         measured: points to hold predictions against.
         inputs: what any part repeats of it.
@@ -53,6 +57,8 @@ class Setting:
     ready: Ready
     verdict: Verdict
     shown: list[int]
+    others: list[Accelerator]
+    lists: tuple[PriceList, ...]
     memory: Document | None
     measured: Gathered
     inputs: dict[str, object]
@@ -87,7 +93,9 @@ def _setting(asked: AskedReport) -> Setting:
     from roofcast.cli.deploy import device_inputs, efficiency_of
 
     batches, limits, constants = asked.batches(), asked.limits(), efficiency_of(asked.efficiency)
-    asked.beside.check()
+    lists, others = asked.beside.price_lists(), asked.beside.accelerators()
+    asked.beside.model_names()
+    asked.beside.tariff()
     case = asked.case()
     measured = _gathered(asked, case)
     setups = Setups(constants, asked.lookup.offline)
@@ -119,7 +127,10 @@ def _setting(asked: AskedReport) -> Setting:
         "other_models": asked.beside.model_names(),
         "measured": list(asked.beside.measured),
     }
-    return Setting(asked, case, setups, ready, verdict, batches or _loads(verdict), memory, measured, inputs)
+    shown = batches or _loads(verdict)
+    own = ready.deployment.accelerator.id
+    beside = list({other.id: other for other in others if other.id != own}.values())
+    return Setting(asked, case, setups, ready, verdict, shown, beside, lists, memory, measured, inputs)
 
 
 def _why(ready: Ready, case: Case) -> str:
@@ -229,14 +240,13 @@ def _gpus(setting: Setting) -> Document | None:
     from roofcast.modelspec.errors import ModelError
     from roofcast.reports.gpus import compared_document
 
-    case, own = setting.case, setting.ready.deployment.accelerator.id
-    others = {one.id: one for one in setting.asked.beside.accelerators() if one.id != own}
-    if not others:
+    case = setting.case
+    if not setting.others:
         return None
     rows: list[Ready | Refused] = [setting.ready]
-    for name, accelerator in others.items():
+    for accelerator in setting.others:
         try:
-            rows.append(setting.setups.ready(replace(case, gpu=name)))
+            rows.append(setting.setups.ready(replace(case, gpu=accelerator.id)))
         except (UsageError, UnansweredError, ModelError) as error:
             rows.append(Refused(accelerator, str(error), setting.ready.deployment.shards.devices))
     batch = max(setting.shown)
@@ -249,8 +259,7 @@ def _levers(setting: Setting) -> Document:
     from roofcast.calculators.variants import Base
     from roofcast.reports.levers import levers_document
 
-    case, own = setting.case, setting.ready.deployment.accelerator.id
-    others = {one.id: one for one in setting.asked.beside.accelerators()}
+    case = setting.case
     ready = replace(setting.ready, holding=None, expectation=None)
     batch = setting.verdict.met or setting.verdict.most
     base = Base(
@@ -258,7 +267,7 @@ def _levers(setting: Setting) -> Document:
         min(batch.batch if batch else 1, USUAL[1]),
         case.context,
         case.prompt,
-        tuple(one for name, one in others.items() if name != own),
+        tuple(setting.others),
         _usable(setting),
     )
     result, said = levers_result(base)
@@ -276,22 +285,18 @@ def _usable(setting: Setting) -> float:
 
 def _price(setting: Setting) -> Document | None:
     """As `price`, of the loads shown, in the memory that the verdict is about; None where nothing fits."""
+    from roofcast.calculators.api_cost import Terms
     from roofcast.calculators.price import Own, hourly_cost
     from roofcast.calculators.price_answer import Question, price_result
-    from roofcast.cli.price_asked import Money
-    from roofcast.cli.pricing import AskedApis
     from roofcast.reports.price import price_document
 
-    asked, ready = setting.asked, setting.ready
+    ready = setting.ready
     if setting.verdict.most is None:
         return None
-    tariff = Money(asked.beside.gpu_price, None, None, None, None, None).tariff()
-    apis = AskedApis(asked.beside.apis, None, None, None, None, None)
+    tariff = setting.asked.beside.tariff()
     hourly = hourly_cost(tariff, ready.deployment.accelerator, ready.deployment.shards.devices)
-    workload = _workload(setting)
-    question = Question(
-        Own(ready, tuple(setting.shown), None, hourly, None), hourly, (workload,), apis.lists(), apis.terms(None)
-    )
+    own = Own(ready, tuple(setting.shown), None, hourly, None)
+    question = Question(own, hourly, (_workload(setting),), setting.lists, Terms())
     result, said = price_result(question)
     return price_document(result, setting.inputs, said)
 

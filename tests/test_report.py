@@ -322,6 +322,8 @@ def test_a_chart_is_written_for_a_reader_who_leaves(monkeypatch: pytest.MonkeyPa
         (("--ttft", "1e-300s"), ("--ttft 1e-300s", "1us")),
         (("--measured", "/no/such/file.json"), ("/no/such/file.json",)),
         (("--other-gpus", "nope"), ("--other-gpus", "'nope'")),
+        (("--gpu-price", "dear"), ("--gpu-price dear", "2.50")),
+        (("--output", "1,2"), ("--output 1,2",)),
     ],
 )
 def test_bad_input_is_refused_in_a_line(options: tuple[str, ...], words: tuple[str, ...]) -> None:
