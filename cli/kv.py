@@ -80,7 +80,13 @@ def kv(
         followed = engine != "none" and asked_kv is None
         remarks = [cache_note(rows, f"--engine {engine}" if followed else "--kv"), *remarks, table_notes(rows)]
         cache = asked_kv.name if asked_kv else None if followed else DEFAULT
-        inputs = {"models": list(models or []), "weights": weights, "kv": cache, "engine": engine, "contexts": contexts}
+        inputs: dict[str, object] = {
+            "models": list(models or []),
+            "weights": weights,
+            "kv": cache,
+            "engine": engine,
+            "contexts": contexts,
+        }
         said, drawn = sum(remarks, Remarks()), KvCurves(curves) if curves else None
         inputs |= lookup.asked
         document = kv_document(rows, inputs, said, contexts=contexts, curves=drawn)
