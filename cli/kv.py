@@ -80,15 +80,9 @@ def kv(
         followed = engine != "none" and asked_kv is None
         remarks = [cache_note(rows, f"--engine {engine}" if followed else "--kv"), *remarks, table_notes(rows)]
         cache = asked_kv.name if asked_kv else None if followed else DEFAULT
-        inputs: dict[str, object] = {
-            "models": list(models or []),
-            "weights": weights,
-            "kv": cache,
-            "engine": engine,
-            "contexts": contexts,
-        }
+        names = ("models", "weights", "kv", "engine", "contexts")
+        inputs = dict(zip(names, (list(models or []), weights, cache, engine, contexts), strict=True)) | lookup.asked
         said, drawn = sum(remarks, Remarks()), KvCurves(curves) if curves else None
-        inputs |= lookup.asked
         document = kv_document(rows, inputs, said, contexts=contexts, curves=drawn)
         code = worst(code, attempt(lambda: _present(document, output, chart)))
     raise typer.Exit(code)

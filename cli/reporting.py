@@ -90,7 +90,7 @@ def _setting(asked: AskedReport) -> Setting:
     """The deployment and the verdict on it; options are read before any model is."""
     from roofcast.calculators.report import verdict_of
     from roofcast.cli.checking import Setups
-    from roofcast.cli.deploy import device_inputs, efficiency_of
+    from roofcast.cli.deploy import efficiency_of
 
     batches, limits, constants = asked.batches(), asked.limits(), efficiency_of(asked.efficiency)
     lists, others = asked.beside.price_lists(), asked.beside.accelerators()
@@ -108,9 +108,23 @@ def _setting(asked: AskedReport) -> Setting:
             f"--prompt {case.prompt:,}: it has no room beside --context {case.context:,}: {_why(ready, case)}"
         )
     setups.note(case, in_memory=ready.holding is not None, contexts=[case.context, case.prompt])
-    inputs: dict[str, object] = {
+    shown = batches or _loads(verdict)
+    own = ready.deployment.accelerator.id
+    beside = list({other.id: other for other in others if other.id != own}.values())
+    return Setting(
+        asked, case, setups, ready, verdict, shown, beside, lists, memory, measured, _inputs(asked, case, ready)
+    )
+
+
+def _inputs(asked: AskedReport, case: Case, ready: Ready) -> dict[str, object]:
+    """What is asked, as `inputs` repeats it."""
+    from roofcast.cli.deploy import device_inputs
+    from roofcast.cli.machine import find_machine
+
+    limits = asked.limits()
+    return {
         "model": asked.model,
-        **device_inputs(setups.match(case), ready.deployment.shards),
+        **device_inputs(find_machine(asked.machine.gpu), ready.deployment.shards),
         "network_bytes_per_second": case.network,
         "engine": case.engine,
         "engine_flags": case.flags.given,
@@ -119,7 +133,7 @@ def _setting(asked: AskedReport) -> Setting:
         **asked.lookup.asked,
         "context": case.context,
         "prompt": case.prompt,
-        "batches": batches,
+        "batches": asked.batches(),
         "ttft_limit_seconds": limits.ttft_seconds,
         "tpot_limit_seconds": limits.tpot_seconds,
         "efficiency": asked.efficiency,
@@ -127,10 +141,6 @@ def _setting(asked: AskedReport) -> Setting:
         "other_models": asked.beside.model_names(),
         "measured": list(asked.beside.measured),
     }
-    shown = batches or _loads(verdict)
-    own = ready.deployment.accelerator.id
-    beside = list({other.id: other for other in others if other.id != own}.values())
-    return Setting(asked, case, setups, ready, verdict, shown, beside, lists, memory, measured, inputs)
 
 
 def _why(ready: Ready, case: Case) -> str:
