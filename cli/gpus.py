@@ -79,7 +79,7 @@ def gpus(
     if local and names:
         raise UsageError(f"--local lists this machine's accelerators; leave it out to see {' '.join(names)}")
     output, chart, drawn = Output(format, out, strict), chart_ending(out, format), pictured(out, format)
-    check_output(output, [model] if model else [], chart=bool(chart))
+    check_output(output, [name for name in (model, efficiency) if name], chart=bool(chart))
     _refuse_without_model(
         model,
         {"--batch": batch, "--context": context, "--weights": weights, "--kv": kv, "--efficiency": efficiency,

@@ -60,15 +60,17 @@ class Written:
             present_chart(document, self.output, self.chart)
 
 
-def written(format_name: str | None, out: str | None, *, strict: bool = False, charts: bool = False) -> Written:
-    """Where the answer is to go.
+def written(
+    format_name: str | None, out: str | None, *, strict: bool = False, charts: bool = False, read: Sequence[str] = ()
+) -> Written:
+    """Where the answer is to go; never over a file that is read.
 
     Raises:
         UsageError: it cannot be written there.
     """
     ending = chart_ending(out, format_name) if charts else None
     output = Output(format_name, out, strict)
-    check_output(output, chart=ending is not None)
+    check_output(output, read, chart=ending is not None)
     return Written(output, ending)
 
 

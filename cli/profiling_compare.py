@@ -159,7 +159,9 @@ def answer_saved(
     from roofcast.cli.profiling_saved import ProfileFileError, read_saved
     from roofcast.reports.profile import profile_document
 
-    target, constants = written(output[0], output[1], strict=output[2], charts=True), efficiency_of(efficiency)
+    read = [saved, efficiency]
+    target = written(output[0], output[1], strict=output[2], charts=True, read=read)
+    constants = efficiency_of(efficiency)
     found = read_saved(saved)
     steps = tuple(step_of(row) for row in found.points if row.phase in phases)
     if not steps:

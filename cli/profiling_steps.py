@@ -133,7 +133,7 @@ def answer_steps(
     from roofcast.cli.profiling_compare import Profile, told
     from roofcast.reports.profile import profile_document
 
-    target = written(output[0], output[1], strict=output[2], charts=True)
+    target = written(output[0], output[1], strict=output[2], charts=True, read=[model.name or "", efficiency])
     model.check()
     constants, seconds = efficiency_of(efficiency), seconds_of(where[1])
     points = {phase: asked.points(phase) for phase in asked.phases}

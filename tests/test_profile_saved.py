@@ -116,6 +116,20 @@ def test_numbers_that_nobody_measured_are_refused(place: tuple[str | int, ...], 
     refused(roofcast("profile", "compare", "--from", path, "--out", str(tmp_path / "x.png")), 2, named)
 
 
+def test_a_profile_is_never_written_over(tmp_path: Path) -> None:
+    """The file that is compared stays as it is, and so do constants beside it."""
+    saved, constants = tmp_path / "saved.json", tmp_path / "mine.json"
+    saved.write_bytes(SAVED.read_bytes())
+    constants.write_text("{}")
+    asked = ("profile", "compare", "--from", str(saved))
+
+    refused(roofcast(*asked, "--out", str(saved)), 2, "it is read as a part of")
+    refused(roofcast(*asked, "--efficiency", str(constants), "--out", str(constants)), 2, "it is read as a part of")
+    assert saved.read_bytes() == SAVED.read_bytes()
+    models = ("gpus", "h100", "h200", "--model", "gpt2", "--format", "html")
+    refused(roofcast(*models, "--efficiency", str(constants), "--out", str(constants)), 2, "it is read as a part of")
+
+
 def test_rates_that_follow_of_sizes_and_times_are_refused(tmp_path: Path) -> None:
     """Each number can be, their quotient cannot; a median lies within its percentiles."""
     fast = changed(tmp_path, lambda found: put(found, (*BANDWIDTH, "moved_bytes"), 10**29))
