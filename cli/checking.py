@@ -124,23 +124,17 @@ class Setups:
 
         def make() -> Ready:
             from roofcast.calculators.deployment import prepare
+            from roofcast.cli.deploy import with_constants
 
             model = self.model(case)
             ready = self._served(model, case, timed).ready if timed.given else prepare(model, self._deployment(case))
-            return self._expecting(ready)
+            return with_constants(ready, self.efficiencies)
 
         found: Ready = self._once(key, make)
         # stages and replicas without an engine, and engines that are not modelled, have no rules of memory here: then all
         # that is beside the weights counts
         ruled = case.engine in TAKES or (case.engine == "none" and _plainly_cut(case))
         return replace(found, holding=self.room(case)) if ruled else found
-
-    def _expecting(self, ready: Ready) -> Ready:
-        from roofcast.calculators.expected.expectation import expectation_for
-
-        if not self.efficiencies.wanted:
-            return ready
-        return replace(ready, expectation=expectation_for(ready, self.efficiencies.file))
 
     def _deployment(self, case: Case, shards: Shards | None = None) -> Deployment:
         from roofcast.calculators.deployment import Deployment

@@ -314,8 +314,19 @@ def expecting(made: Asking, efficiencies: Efficiencies) -> Asking:
     """
     from dataclasses import replace
 
+    return replace(made, ready=with_constants(made.ready, efficiencies))
+
+
+def with_constants(ready: Ready, efficiencies: Efficiencies) -> Ready:
+    """A deployment with constants of expected times, where they are wanted.
+
+    Raises:
+        AcceleratorFileError: a file of constants that cannot be read.
+    """
+    from dataclasses import replace
+
     from roofcast.calculators.expected.expectation import expectation_for
 
     if not efficiencies.wanted:
-        return made
-    return replace(made, ready=replace(made.ready, expectation=expectation_for(made.ready, efficiencies.file)))
+        return ready
+    return replace(ready, expectation=expectation_for(ready, efficiencies.file))

@@ -14,8 +14,7 @@ from roofcast.cli.session import (
     check_output,
     explain_or,
     pictured,
-    present,
-    present_chart,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def estimate(
     inputs = {**made.inputs, **asked_inputs(wanted), **points.inputs, "efficiency": efficiency}
     swept = _swept(made.ready, wanted, batch) if pictured(out, format) else None
     document = estimate_document(result, inputs, said + made.remarks, swept)
-    if chart:
-        present_chart(document, output, chart)
-    else:
-        present(document, output)
+    show(document, output, chart)
 
 
 def _swept(ready: Ready, wanted: list[Asked], batch: str | None) -> Sweep | None:

@@ -18,8 +18,7 @@ from roofcast.cli.session import (
     explain_or,
     formats,
     load,
-    present,
-    present_chart,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -83,10 +82,7 @@ def fit(
         lookup=Lookup(revision, offline, mtp, options.encoder_count(encoder_tokens)),
     )
     document = fit_answer(asked, reserve, flags, log)
-    if chart:
-        present_chart(document, output, chart)
-    else:
-        present(document, output)
+    show(document, output, chart)
     _leave_unless_met(document.result.requirements)
 
 

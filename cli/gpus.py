@@ -10,7 +10,7 @@ import typer
 
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
-from roofcast.cli.deploy import Points, asked_inputs, efficiency_of, one, phases_of
+from roofcast.cli.deploy import Points, asked_inputs, efficiency_of, one, phases_of, with_constants
 from roofcast.cli.session import (
     Lookup,
     Output,
@@ -21,8 +21,7 @@ from roofcast.cli.session import (
     load,
     load_all,
     pictured,
-    present,
-    present_chart,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -103,10 +102,7 @@ def gpus(
                 compared, of_times = _compared(held, constants)
                 inputs, said = {**inputs, "efficiency": efficiency or "expected"}, said + of_times
         document = gpus_document(gpu_rows(found.accelerators, rows), inputs, said, compared)
-        if chart:
-            present_chart(document, output, chart)
-        else:
-            present(document, output)
+        show(document, output, chart)
     raise typer.Exit(code)
 
 
@@ -252,19 +248,14 @@ def _said_of(able: list[Ready], context: int) -> Remarks:
 
 def _ready(model: Model, deployment: Deployment, efficiencies: Efficiencies) -> Ready | Refused:
     """The model on one accelerator with its constants, or why it cannot run there."""
-    from dataclasses import replace
-
     from roofcast.calculators.compare import Refused
     from roofcast.calculators.deployment import prepare
-    from roofcast.calculators.expected.expectation import expectation_for
 
     try:
         ready = prepare(model, deployment)
     except UsageError as error:
         return Refused(deployment.accelerator, str(error))
-    if not efficiencies.wanted:
-        return ready
-    return replace(ready, expectation=expectation_for(ready, efficiencies.file))
+    return with_constants(ready, efficiencies)
 
 
 def _local() -> list[tuple[str, float | None]]:

@@ -10,7 +10,7 @@ import typer
 
 from roofcast.cli.errors import INTERRUPTED, UNDETERMINED, complain
 from roofcast.cli.progress import progress_of
-from roofcast.cli.session import Output, chart_ending, check_output, present, present_chart
+from roofcast.cli.session import Output, chart_ending, check_output, show
 from roofcast.hwdb.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class Written:
 
     def present(self, document: Document) -> None:
         """Prints it, and draws its chart where one is asked."""
-        if self.chart is None:
-            present(document, self.output)
-        else:
-            present_chart(document, self.output, self.chart)
+        show(document, self.output, self.chart)
 
 
 def written(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
@@ -101,6 +101,18 @@ class AskedReport:
     tpot: str | None
     beside: Beside
     lookup: Lookup
+
+    def placed(self) -> AskedReport:
+        """The same with the accelerator named: this machine is asked for its own once.
+
+        Raises:
+            UnknownAcceleratorError, UsageError: it has none, or one that is not known.
+        """
+        from roofcast.cli.machine import find_machine
+
+        if self.machine.gpu is not None:
+            return self
+        return replace(self, machine=replace(self.machine, gpu=find_machine(None).accelerator.id))
 
     def case(self) -> Case:
         """The deployment as rules of `check` have it.

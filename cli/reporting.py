@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.fit import FitResult
+    from roofcast.calculators.phases import Asked
     from roofcast.calculators.report import Verdict
     from roofcast.calculators.workload import Workload
     from roofcast.cli.checking import Setups
@@ -63,6 +64,15 @@ class Setting:
     measured: Gathered
     inputs: dict[str, object]
 
+    @property
+    def points(self) -> list[Asked]:
+        """What tables show: the prompt, and decode at the loads shown."""
+        from roofcast.calculators.phases import Asked
+        from roofcast.modelspec.step import DECODE, PREFILL
+
+        case = self.case
+        return [Asked(PREFILL, 1, case.prompt), *(Asked(DECODE, batch, case.context) for batch in self.shown)]
+
 
 def reported(asked: AskedReport) -> Document:
     """The report.
@@ -76,7 +86,7 @@ def reported(asked: AskedReport) -> Document:
     with keeping_models(), progress_of("report") as bar:
         if bar is not None:
             bar.start(len(PARTS))
-        setting = _setting(asked)
+        setting = _setting(asked.placed())
         for name, make in PARTS.items():
             if document := make(setting):
                 made[name] = document
@@ -187,33 +197,26 @@ def _memory(asked: AskedReport, case: Case, setups: Setups, ready: Ready) -> Doc
 def _load(setting: Setting) -> Document:
     """As `estimate`: the prompt, and decode at the loads shown; with the sweep over all that fit."""
     from roofcast.calculators.estimate import estimate_result
-    from roofcast.calculators.phases import Asked
     from roofcast.calculators.sweep import sweep, sweep_batches
-    from roofcast.modelspec.step import DECODE, PREFILL
     from roofcast.reports.estimate import estimate_document, sweep_charts
 
-    case, ready = setting.case, setting.ready
-    wanted = [Asked(PREFILL, 1, case.prompt), *(Asked(DECODE, batch, case.context) for batch in setting.shown)]
-    result, said = estimate_result(ready, wanted)
+    ready = setting.ready
+    result, said = estimate_result(ready, setting.points)
     document = estimate_document(result, setting.inputs, said)
     top = setting.verdict.most
     if top is None:
         return document
     batches = sorted({*(setting.asked.batches() or sweep_batches(top.batch)), *setting.shown})
-    made = sweep(ready, case.context, batches, setting.verdict.limits.tpot_seconds)
+    made = sweep(ready, setting.case.context, batches, setting.verdict.limits.tpot_seconds)
     return replace(document, charts=sweep_charts(made))
 
 
 def _roofline(setting: Setting) -> Document:
     """As `roofline`, of the same points."""
-    from roofcast.calculators.phases import Asked
     from roofcast.calculators.roofline_table import roofline_result
-    from roofcast.modelspec.step import DECODE, PREFILL
     from roofcast.reports.roofline import roofline_document
 
-    case = setting.case
-    wanted = [Asked(PREFILL, 1, case.prompt), *(Asked(DECODE, batch, case.context) for batch in setting.shown)]
-    result, said = roofline_result(setting.ready, wanted)
+    result, said = roofline_result(setting.ready, setting.points)
     return roofline_document(result, setting.inputs, said)
 
 
@@ -352,14 +355,13 @@ def _gathered(asked: AskedReport, case: Case) -> Gathered:
 def _measured(setting: Setting) -> Document | None:
     """As `validate`, of the measured points; None where there is none."""
     from roofcast.calculators.validate import validate_result
-    from roofcast.cli.deploy import efficiency_of
     from roofcast.cli.validating import Setups
     from roofcast.reports.validate import validate_document
 
     asked, found = setting.asked, setting.measured
     if not found.points:
         return None
-    efficiencies = efficiency_of(asked.efficiency)
+    efficiencies = setting.setups.efficiencies
     setups = Setups(efficiencies, asked.lookup.offline)
     result = validate_result(found.points, setups.ready, GROUPS, expected=efficiencies.wanted)
     said = found.remarks + setups.said if asked.beside.measured else Remarks()

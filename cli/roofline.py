@@ -5,7 +5,7 @@ from __future__ import annotations
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.deploy import Machine, Points, asked_inputs, deploy, phases_of
-from roofcast.cli.session import Lookup, Output, chart_ending, check_output, explain_or, present, present_chart
+from roofcast.cli.session import Lookup, Output, chart_ending, check_output, explain_or, show
 
 
 def roofline(
@@ -56,7 +56,4 @@ def roofline(
     result, said = roofline_result(made.ready, wanted)
     inputs = {**made.inputs, **asked_inputs(wanted), **points.inputs}
     document = roofline_document(result, inputs, said + made.remarks)
-    if chart:
-        present_chart(document, output, chart)
-    else:
-        present(document, output)
+    show(document, output, chart)

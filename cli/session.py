@@ -230,6 +230,19 @@ def present_chart(document: Document, output: Output, ending: str) -> None:
     write_file(target, drawn)
 
 
+def show(document: Document, output: Output, chart: str | None) -> None:
+    """Draws a document into an image, with its text on stdout, where that is asked; else writes it.
+
+    Raises:
+        StrictError: something was assumed.
+        UsageError: the file cannot be written.
+    """
+    if chart is None:
+        present(document, output)
+    else:
+        present_chart(document, output, chart)
+
+
 def check_output(output: Output, models: Sequence[str] = (), *, chart: bool = False) -> None:
     """Refuses what cannot or must not be written, before any work is done.
 

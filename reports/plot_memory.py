@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from roofcast.reports.chart import POINT, width_of
 from roofcast.reports.fit import cache_of, engine_of, verdict_of
-from roofcast.reports.numbers import GIB, context_name, figures
+from roofcast.reports.numbers import GIB, context_name, figures, sequences
 from roofcast.reports.plot_card import (
     BELOW,
     EDGE,
@@ -157,7 +157,7 @@ def budget_ends(result: FitResult) -> float:
 
 def _bar_name(row: FitContext) -> str:
     """How many sequences of which context."""
-    return f"{row.max_sequences:,} sequence{'' if row.max_sequences == 1 else 's'}\nof {context_name(row.context)}"
+    return f"{sequences(row.max_sequences)}\nof {context_name(row.context)}"
 
 
 def _words(result: FitResult, shown: int) -> Words:
