@@ -1,0 +1,1 @@
+"""A service: requests that come, wait, are read and answered, by the time of each step."""
