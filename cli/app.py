@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "attention",
     "speculate",
     "price",
+    "simulate",
     "report",
     "validate",
     "check",

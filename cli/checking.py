@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.check_memory import Room
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.deployment import Deployment, Ready
+    from roofcast.calculators.engines.terms import EngineMemory, Served
     from roofcast.cli.deploy import Efficiencies
     from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.formats import Format
@@ -168,6 +169,16 @@ class Setups:
             found = served_room(self._served(model, case, case.flags))
         self.said += found.said
         return found
+
+    def served(self, case: Case) -> tuple[Served, EngineMemory | None]:
+        """The deployment with its engine's flags, and what the engine makes of a device's memory; None without its rules."""
+        from roofcast.calculators.engines.registry import engine_memory
+        from roofcast.calculators.engines.terms import Served
+
+        served = Served(self.ready(case), case.flags)
+        if case.engine not in TAKES:
+            return served, None
+        return served, engine_memory(case.engine, self._served(self.model(case), case, case.flags))
 
     def _served(self, model: Model, case: Case, flags: Any) -> Any:  # noqa: ANN401 - Flags in, Served out
         """The model as the engine loads it."""

@@ -61,7 +61,7 @@ def share(text: str, option: str = "--reserve") -> float:
     return value
 
 
-def link_bandwidth(text: str | None) -> float | None:
+def link_bandwidth(text: str | None, option: str = "--network") -> float | None:
     """A link's bandwidth of one direction in bytes or bits a second, `400 Gbit/s` or `50 GB/s`; None stays None. [B/s]
 
     >>> link_bandwidth("400 Gbit/s"), link_bandwidth("50 GB/s")
@@ -74,10 +74,10 @@ def link_bandwidth(text: str | None) -> float | None:
         value = parse_quantity(text, "bit/s") / BITS if in_bits else parse_quantity(text, "B/s")
     except UnitError as error:
         raise UnitError(
-            f"--network {text}: it is no rate of a link; write it like '400 Gbit/s' or '50 GB/s'"
+            f"{option} {text}: it is no rate of a link; write it like '400 Gbit/s' or '50 GB/s'"
         ) from error
     if not LEAST_LINK <= value <= MOST_LINK:
-        raise UnitError(f"--network {text}: no link is so fast or slow; write it like '400 Gbit/s'")
+        raise UnitError(f"{option} {text}: no link is so fast or slow; write it like '400 Gbit/s'")
     return value
 
 

@@ -20,14 +20,14 @@ class ShardProgress:
         self._name = name
         self._bar: Bar | None = None
 
-    def at(self, name: str, number: int, total: int) -> None:
-        """What is under way, the number of it from 0; the bar appears with the first."""
+    def at(self, name: str, number: int, total: int | None) -> None:
+        """What is under way, the number of it from 0, of how many where that is known; the bar appears with the first."""
         if self._bar is None:
             self.start(total)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=name, completed=number, total=total)
 
-    def start(self, total: int) -> None:
+    def start(self, total: int | None) -> None:
         """Opens the bar; rich is imported only now, since most models need none."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

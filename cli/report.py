@@ -81,6 +81,7 @@ def report(
     charts and the formula behind each number. Markdown for pull requests with --out report.md.
     """
     explain_or(explain, model)
+    from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.deploy import Machine
     from roofcast.cli.report_asked import AskedReport, Beside
     from roofcast.cli.report_charts import check_folder, write_charts
@@ -93,12 +94,10 @@ def report(
     read = [model or "", efficiency, *beside.measured, *beside.model_names()]
     check_output(written, read)
     folder = None if charts is None else check_folder(charts, out, read)
-    asked = AskedReport(
-        model or "", Machine(gpu, gpus, tp, pp, ep, dp, network, engine or "none"), flags, weights, kv, efficiency,
-        context, prompt, output, batch, ttft, tpot,
-        beside,
-        Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens)),
-    )  # fmt: skip
+    lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
+    machine = Machine(gpu, gpus, tp, pp, ep, dp, network, engine or "none")
+    deployed = AskedDeployment(model or "", machine, flags, weights, kv, efficiency, lookup)
+    asked = AskedReport(deployed, context, prompt, output, batch, ttft, tpot, beside)
     document = reported(asked)
     if folder is not None:
         document = write_charts(document, folder, written)

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
+from roofcast.cli.asked_deployment import time_limit
 from roofcast.cli.deploy import few_values, one
-from roofcast.hwdb.units import UnitError, parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.cost import Tariff
     from roofcast.calculators.report import Limits
-    from roofcast.cli.deploy import Machine
-    from roofcast.cli.session import Lookup
+    from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.hwdb.prices import PriceList
 
@@ -27,7 +24,6 @@ DEFAULT_MODELS: Final = "llama-2-7b,llama-3.1-8b,deepseek-v3"  # MHA, GQA and ML
 MOST_GPUS: Final = 5  # side by side, the own one among them
 MOST_MODELS: Final = 7
 NONE: Final = "none"
-LEAST_TIME, MOST_TIME = 1e-6, 3600.0  # s
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +83,7 @@ class Beside:
 class AskedReport:
     """The deployment, its load and what is promised, as options give them."""
 
-    model: str
-    machine: Machine
-    flags: Mapping[str, object]
-    weights: str | None
-    kv: str | None
-    efficiency: str
+    deployed: AskedDeployment
     context: str | None
     prompt: str | None
     output: str | None
@@ -100,19 +91,14 @@ class AskedReport:
     ttft: str | None
     tpot: str | None
     beside: Beside
-    lookup: Lookup
 
     def placed(self) -> AskedReport:
-        """The same with the accelerator named: this machine is asked for its own once.
+        """The same with the accelerator named.
 
         Raises:
-            UnknownAcceleratorError, UsageError: it has none, or one that is not known.
+            UnknownAcceleratorError, UsageError: this machine has none, or one that is not known.
         """
-        from roofcast.cli.machine import find_machine
-
-        if self.machine.gpu is not None:
-            return self
-        return replace(self, machine=replace(self.machine, gpu=find_machine(None).accelerator.id))
+        return replace(self, deployed=self.deployed.placed())
 
     def case(self) -> Case:
         """The deployment as rules of `check` have it.
@@ -120,37 +106,9 @@ class AskedReport:
         Raises:
             UsageError, UnitError: naming the option.
         """
-        from roofcast.calculators.cache_format import check_engine
-        from roofcast.calculators.check_quantities import Case
-        from roofcast.calculators.engines.flags import check_flags
-        from roofcast.cli.engine_flags import read_flags
-        from roofcast.cli.machine import find_machine
-
-        machine = self.machine
-        check_engine(machine.engine)
-        flags = read_flags(self.flags, {})
-        check_flags(machine.engine, flags)
-        machine.shards()
         one(self.output, "--output", 1)
         context = one(self.context, "--context", DEFAULT_CONTEXT)
-        return Case(
-            model=self.model,
-            revision=self.lookup.revision,
-            encoder_tokens=self.lookup.encoder_tokens,
-            gpu=find_machine(machine.gpu).accelerator.id,
-            gpus=machine.gpus,
-            tp=machine.tp,
-            pp=machine.pp,
-            ep=machine.ep,
-            dp=machine.dp,
-            network=options.link_bandwidth(machine.network),
-            engine=machine.engine,
-            flags=flags,
-            weights=self.weights,
-            kv=self.kv,
-            context=context,
-            prompt=one(self.prompt, "--prompt", context),
-        )
+        return replace(self.deployed.case(), context=context, prompt=one(self.prompt, "--prompt", context))
 
     def batches(self) -> list[int] | None:
         """Loads that are asked for; None for those from one to all that fit.
@@ -169,19 +127,7 @@ class AskedReport:
         """
         from roofcast.calculators.report import Limits
 
-        return Limits(_time(self.ttft, "--ttft", "500ms"), _time(self.tpot, "--tpot", "50ms"))
-
-
-def _time(text: str | None, option: str, example: str) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = parse_quantity(text, "s")
-    except UnitError as error:
-        raise UnitError(f"{option} {text}: it is no time; write it like {example} or 0.5s") from error
-    if not LEAST_TIME <= seconds <= MOST_TIME:
-        raise UnitError(f"{option} {text}: it must be from 1us to 3600s, such as {example}")
-    return seconds
+        return Limits(time_limit(self.ttft, "--ttft", "500ms"), time_limit(self.tpot, "--tpot", "50ms"))
 
 
 def _names(text: str | None, usual: str, option: str, most: int) -> list[str]:

@@ -102,13 +102,13 @@ def _setting(asked: AskedReport) -> Setting:
     from roofcast.cli.checking import Setups
     from roofcast.cli.deploy import efficiency_of
 
-    batches, limits, constants = asked.batches(), asked.limits(), efficiency_of(asked.efficiency)
+    batches, limits, constants = asked.batches(), asked.limits(), efficiency_of(asked.deployed.efficiency)
     lists, others = asked.beside.price_lists(), asked.beside.accelerators()
     asked.beside.model_names()
     asked.beside.tariff()
     case = asked.case()
     measured = _gathered(asked, case)
-    setups = Setups(constants, asked.lookup.offline)
+    setups = Setups(constants, asked.deployed.lookup.offline)
     case = _as_long(case, asked, setups.model(case))
     ready = setups.ready(case)
     memory = _memory(asked, case, setups, ready)
@@ -128,25 +128,15 @@ def _setting(asked: AskedReport) -> Setting:
 
 def _inputs(asked: AskedReport, case: Case, ready: Ready) -> dict[str, object]:
     """What is asked, as `inputs` repeats it."""
-    from roofcast.cli.deploy import device_inputs
-    from roofcast.cli.machine import find_machine
-
     limits = asked.limits()
     return {
-        "model": asked.model,
-        **device_inputs(find_machine(asked.machine.gpu), ready.deployment.shards),
-        "network_bytes_per_second": case.network,
-        "engine": case.engine,
-        "engine_flags": case.flags.given,
-        "weights": asked.weights,
-        "kv": ready.deployment.kv.name,
-        **asked.lookup.asked,
+        **asked.deployed.inputs(case, ready),
         "context": case.context,
         "prompt": case.prompt,
         "batches": asked.batches(),
         "ttft_limit_seconds": limits.ttft_seconds,
         "tpot_limit_seconds": limits.tpot_seconds,
-        "efficiency": asked.efficiency,
+        "efficiency": asked.deployed.efficiency,
         "other_gpus": asked.beside.gpu_names(),
         "other_models": asked.beside.model_names(),
         "measured": list(asked.beside.measured),
@@ -183,15 +173,24 @@ def _memory(asked: AskedReport, case: Case, setups: Setups, ready: Ready) -> Doc
 
     if ready.holding is None:
         return None
-    machine = asked.machine
+    deployed = asked.deployed
+    machine = deployed.machine
     devices = {name: getattr(machine, name) for name in ("gpus", "tp", "pp", "ep", "dp")}
     longest = setups.room(case).longest or options.MOST  # of the server's requests
     usual = (min(context, longest) for context in contexts_of(ready.model, None))
     contexts = sorted({case.context, *usual} if ready.holding.sequences(case.context) else {case.context})
     wanted = Asked(
-        asked.model, machine.gpu, devices, machine.engine, asked.weights, asked.kv, contexts, [], asked.lookup
+        deployed.model,
+        machine.gpu,
+        devices,
+        machine.engine,
+        deployed.weights,
+        deployed.kv,
+        contexts,
+        [],
+        deployed.lookup,
     )
-    return fit_answer(wanted, None, asked.flags, None)
+    return fit_answer(wanted, None, deployed.flags, None)
 
 
 def _load(setting: Setting) -> Document:
@@ -229,8 +228,8 @@ def _cache(setting: Setting) -> Document:
     from roofcast.reports.kv import kv_document
 
     asked, own = setting.asked, setting.ready
-    _, kv = formats(None, asked.kv)
-    lookup = Lookup(None, asked.lookup.offline)
+    _, kv = formats(None, asked.deployed.kv)
+    lookup = Lookup(None, asked.deployed.lookup.offline)
     beside = [load(name, lookup) for name in asked.beside.model_names()]
     models = [own.model, *(model for model in beside if model.name != own.model.name)]
     rows, curves, said = [], [], Remarks()
@@ -342,10 +341,10 @@ def _gathered(asked: AskedReport, case: Case) -> Gathered:
             return gathered((), {"gpu": case.gpu})
         except UsageError:  # no published figure is of that accelerator
             return Gathered((), Remarks(), 0)
-    shards = asked.machine.shards()
+    shards = asked.deployed.machine.shards()
     shared = {"gpus": shards.devices, "tp": shards.tp, "pp": shards.pp, "ep": shards.ep, "dp": shards.dp}
     engine = case.engine if case.engine != "none" else None
-    own = {"model": asked.model, "gpu": case.gpu, "engine": engine, "weights": case.weights, "kv": case.kv}
+    own = {"model": asked.deployed.model, "gpu": case.gpu, "engine": engine, "weights": case.weights, "kv": case.kv}
     found = gathered(files, {}, Unstated(own, shared))
     if found.code:
         raise typer.Exit(found.code)
@@ -362,7 +361,7 @@ def _measured(setting: Setting) -> Document | None:
     if not found.points:
         return None
     efficiencies = setting.setups.efficiencies
-    setups = Setups(efficiencies, asked.lookup.offline)
+    setups = Setups(efficiencies, asked.deployed.lookup.offline)
     result = validate_result(found.points, setups.ready, GROUPS, expected=efficiencies.wanted)
     said = found.remarks + setups.said if asked.beside.measured else Remarks()
     return validate_document(result, setting.inputs, said, WORST)

@@ -40,6 +40,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     "latency": Kind("plot_sweep", "latency_chart"),
     "gpus": Kind("plot_gpus", "gpus_chart"),
     "points": Kind("plot_points", "points_chart"),
+    "series": Kind("plot_simulate", "series_chart"),
+    "spread": Kind("plot_simulate", "spread_chart"),
     "profile": Kind("plot_profile", "profile_chart"),
 }
 

@@ -162,10 +162,15 @@ def grouped(lines: Iterable[str]) -> list[str]:
     for line in lines:
         name, colon, said = line.partition(": ")
         named.setdefault((bool(colon), said if colon else line), []).append(name)
-    return [f"{_listed(names)}: {said}" if colon else said for (colon, said), names in named.items()]
+    return [f"{listed(names)}: {said}" if colon else said for (colon, said), names in named.items()]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence lists them, each once.
+
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
     *most, last = dict.fromkeys(names)
     return f"{', '.join(most)} and {last}" if most else last
 

@@ -194,6 +194,9 @@ def _status(document: Document) -> str | None:
     status = getattr(getattr(document.result, "verdict", None), "status", None)
     if status is None and isinstance(fits := getattr(document.result, "fits", None), bool):
         status = "fits" if fits else "does not fit"
+        kept = getattr(document.result, "kept", None)  # what became of a promise
+        if fits and isinstance(met := getattr(kept, "met", None), bool):
+            status = "meets" if met else "misses"
     return status if status in STATUSES else None
 
 

@@ -25,6 +25,7 @@ LINE: Final = 1.3  # of a line over its letters
 EDGE: Final = 6.0  # points between text and the edge
 BELOW: Final = 36.0  # points of the numbers and the name of the axis
 MOST_LINES: Final = 3  # of a title
+NARROW: Final = 44  # characters of a line between the axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +76,32 @@ def card(words: Words, *, height: float = HEIGHT, left: float = 52.0, right: flo
     bottom = EDGE + len(caption) * NOTE * LINE
     _lines(figure, caption, (bottom, NOTE, "normal"))
     low, high = bottom + BELOW, top - EDGE
-    axes = figure.add_axes(
-        (left / page[0], low / page[1], (page[0] - left - right) / page[0], (high - low) / page[1]),
-        facecolor=LIGHT.ground,
-    )
+    width, height = page
+    box = left / width, low / height, (width - left - right) / width, (high - low) / height
+    return figure, axes_at(figure, box)
+
+
+def axes_at(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
+    """Axes as all cards have them, in a place of the page: left, bottom, width and height in shares of it."""
+    axes = figure.add_axes(box, facecolor=LIGHT.ground)
     axes.tick_params(which="both", colors=LIGHT.ink, labelsize=TEXT)
     axes.grid(visible=True, which="major", color=LIGHT.faint, alpha=0.25, linewidth=0.5)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
         spine.set_visible(side in {"left", "bottom"})
         spine.set_color(LIGHT.faint)
-    return figure, axes
+    return axes
+
+
+def say_instead(axes: Axes, text: str) -> None:
+    """Writes why nothing is drawn where it would be."""
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.text(
+        0.0, 0.9, "\n".join(wrap(known(text), NARROW)), transform=axes.transAxes, va="top", fontsize=TEXT,
+        color=LIGHT.ink, parse_math=False,
+    )  # fmt: skip
 
 
 def broken(text: str, size: float) -> list[str]:

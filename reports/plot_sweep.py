@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
@@ -12,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from roofcast.reports.chart import POINT
 from roofcast.reports.deployed import on_devices
 from roofcast.reports.numbers import context_name, figures
-from roofcast.reports.plot_card import NOTE, TEXT, End, Words, card, name_axes, name_ends
+from roofcast.reports.plot_card import NOTE, TEXT, End, Words, card, name_axes, name_ends, say_instead
 from roofcast.reports.plot_style import DPI, LIGHT, cut, known, own_style
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ BOUND_NAMES: Final = ("bound", "expected")
 RING: Final = 1  # colour of the point within the limit, by its place in the theme
 RINGED: Final = "within the limit"
 DASHED: Final = (0, (5, 3))
-NARROW: Final = 44  # characters of a line between the axes
 HALF: Final = 0.5  # of the axes' width
 ACROSS: Final = ("left", "right")
 CORNER: Final = 0.36  # of the axes' height, that a legend takes
@@ -109,14 +107,14 @@ def latency_chart(sweep: Sweep) -> Figure:
     return figure
 
 
-def plain_ticks(axis: Axis, least: float, most: float, unit: str = "") -> None:
-    """Numbers without exponents on a logarithmic axis, as close as its length allows."""
+def plain_ticks(axis: Axis, least: float, most: float, unit: str = "", ticks: int = MOST_TICKS) -> None:
+    """Numbers without exponents on a logarithmic axis, so many at most, as close as its length allows."""
     decades = math.log10(most / least)
     steps = next(steps for most_decades, steps in STEPS.items() if decades < most_decades)
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     every = [step * 10.0**power for power in powers for step in steps]
     inside = [value for value in every if least <= value * 1.0001 and value <= most * 1.0001]
-    axis.set_major_locator(FixedLocator(inside[:: -(-len(inside) // MOST_TICKS)] or [least, most]))
+    axis.set_major_locator(FixedLocator(inside[:: -(-len(inside) // ticks)] or [least, most]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}{unit}"))
     axis.set_minor_formatter(NullFormatter())
     axis.set_minor_locator(NullLocator())
@@ -259,14 +257,7 @@ def _room(axes: Axes, sweep: Sweep) -> None:
 
 def _nothing(axes: Axes, sweep: Sweep) -> None:
     """Says why nothing is drawn: what does not fit has no speed."""
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    said = f"No sequence of {context_name(sweep.context)} tokens fits: {sweep.reason or 'there is no room'}"
-    axes.text(
-        0.0, 0.9, "\n".join(wrap(known(said), NARROW)), transform=axes.transAxes, va="top", fontsize=TEXT,
-        color=LIGHT.ink, parse_math=False,
-    )  # fmt: skip
+    say_instead(axes, f"No sequence of {context_name(sweep.context)} tokens fits: {sweep.reason or 'there is no room'}")
 
 
 def _times(points: Sequence[SweepPoint], name: str) -> list[tuple[float, float]]:

@@ -17,6 +17,7 @@ from roofcast.calculators.price_rows import PriceResult
 from roofcast.calculators.profile_rows import ProfileResult
 from roofcast.calculators.report import ReportResult
 from roofcast.calculators.roofline_table import RooflineResult
+from roofcast.calculators.serving.result import SimulateResult
 from roofcast.calculators.speculate import SpeculateResult
 from roofcast.calculators.validate import ValidateResult
 
@@ -34,6 +35,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "speculate": SpeculateResult,
     "attention": AttentionResult,
     "price": PriceResult,
+    "simulate": SimulateResult,
     "report": ReportResult,
     "validate": ValidateResult,
     "check": CheckResult,

@@ -59,6 +59,10 @@ COMMANDS = [
     pytest.param(("price", "--mix", "9k:100,100:1k", "--shared-prefix", "64"), id="price-mix"),
     pytest.param(("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm", "--tpot", "12ms"), id="report"),
     pytest.param(("report", "llama-3.1-405b", "--gpu", "h100-sxm", "--other-gpus", "none"), id="report-does-not-fit"),
+    pytest.param(
+        ("simulate", "gpt2", "--gpu", "h100-sxm", "--rate", "9", "--requests", "9", "--ttft", "1s"), id="simulate"
+    ),
+    pytest.param(("simulate", "llama-3.1-405b", "--gpu", "h100-sxm", "--rate", "9"), id="simulate-does-not-fit"),
     pytest.param(("speculate",), id="speculate"),
     pytest.param(("speculate", "--check", "--draws", "2000"), id="speculate-rule"),
     pytest.param(("speculate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="speculate-model"),
@@ -132,6 +136,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     arguments["price"] = ("gpt2", "--gpu", "h100-sxm", "--context", "512", "--gpu-price", "2")
     arguments["validate"] = ("tests/fixtures/benchmarks/own.csv", "--offline")
     arguments["profile"] = ("compare", "--from", "tests/fixtures/profiles/made-up.json", "--offline")
+    arguments["simulate"] = ("gpt2", "--gpu", "h100-sxm", "--concurrency", "2", "--requests", "4")
     sample = "tests/fixtures/sample_repository"
     arguments["check"] = (f"{sample}/roofcast.yaml", "--baseline", f"{sample}/roofcast-baseline.json", "--offline")
     arguments |= dict.fromkeys(

@@ -16,8 +16,9 @@ class Job(NamedTuple):
         arrival: when it comes; without meaning in closed loop. [s]
         prompt: tokens that are read. [token]
         output: tokens that are made, one or more. [token]
-        hashes: ids of its prompt's blocks from the first on, each of `Load.hash_tokens` tokens, the last one of what is
-            left; equal ids at equal places behind equal ids are equal tokens. Empty where nothing is known of them.
+        hashes: ids of its prompt's leading blocks, each of `Load.hash_tokens` tokens, a last one of the prompt of what is
+            left; equal ids at equal places behind equal ids are equal tokens. Tokens that follow them are nobody else's;
+            empty where nothing is shared, or nothing known of it.
     """
 
     arrival: float
@@ -37,9 +38,11 @@ class Load:
         concurrency: of a closed loop, clients that each send a request as soon as their last one is answered, the first at
             time 0; None of an open loop, whose requests come when they come.
         hash_tokens: tokens of one id of `Job.hashes`; None where there are none. [token]
+        notes: what should be said of the requests, once they were read.
     """
 
     name: str
     jobs: Callable[[], Iterator[Job]]
     concurrency: int | None = None
     hash_tokens: int | None = None
+    notes: Callable[[], list[str]] = list

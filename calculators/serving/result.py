@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import Final
 
-if TYPE_CHECKING:
-    from roofcast.calculators.estimate import Layout
+from roofcast.calculators.estimate import Layout  # noqa: TC001 - schemas read annotations
+
+#: shares of requests at which `Spread.quantiles` are taken; closer at both ends
+QUANTILES: Final = (
+    0.0, 0.01, 0.02, 0.05, *(step / 20 for step in range(2, 19)), 0.95, 0.98, 0.99, 0.995, 0.999, 1.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,8 @@ class Spread:
     """99 of 100. [s]"""
     max: float
     """The longest. [s]"""
+    quantiles: list[float] = field(default_factory=list)
+    """The least time that is enough for 0, 1, 2, 5, 10, 15 ... 90, 95, 98, 99, 99.5, 99.9 and 100 of 100 (`QUANTILES`). [s]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,11 @@ class Goal:
     """Time between two tokens at most, at the percentile of all gaps. [s]"""
     percentile: float = 99.0
     """Of requests, and of gaps, that must keep it."""
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is promised."""
+        return (self.ttft_seconds, self.tpot_seconds, self.itl_seconds) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +220,6 @@ class SimulateResult:
     """The time series, of at most some hundred stretches."""
     provenance: dict[str, str]
     """Where each number is from."""
+    most_requests_per_second: float | None = None
+    """Of `--rate max`: the most requests a second that keep the promise, and at which all else is; null elsewhere, and where
+    no rate keeps it. [1/s]"""

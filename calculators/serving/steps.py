@@ -7,6 +7,7 @@ from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import fullest_stage
+from roofcast.calculators.serving.defaults import Server
 from roofcast.calculators.serving.parts import Cost, Parts
 from roofcast.modelspec.step import DECODE, MIXED, PREFILL
 
@@ -21,6 +22,7 @@ RATIO: Final = 1.15  # from one context to the next that attention is computed a
 PIECE: Final = 32  # tokens between prompts that attention is computed at [token]
 LONGEST: Final = 1 << 26  # [token]
 NOTHING: Final = Cost(0.0, 0.0)
+NO_SERVER: Final = Server()
 
 Chunk = tuple[int, int, bool]  # new tokens, tokens before them, whether the prompt ends
 
@@ -49,16 +51,28 @@ class StepTimes:
         ready: the deployment; its constants, or its bounds where there are none.
         drafted: tokens that each sequence verifies beside its own. [token]
         beside: what a decode step takes beside the model's own pass: drafting. [s]
+        server: what a server adds to a step that reads prompts.
     """
 
     __slots__ = (
-        "_caps", "_curves", "_decoding", "_first", "_logits", "_new", "_parts", "_pieces", "_stages", "_tokens", "_xs",
+        "_caps",
+        "_curves",
+        "_decoding",
+        "_first",
+        "_logits",
+        "_new",
+        "_parts",
+        "_pieces",
+        "_server",
+        "_stages",
+        "_tokens",
+        "_xs",
         "beside",
     )  # fmt: skip
 
-    def __init__(self, ready: Ready, drafted: int = 0, beside: float = 0.0) -> None:
+    def __init__(self, ready: Ready, drafted: int = 0, beside: float = 0.0, server: Server = NO_SERVER) -> None:
         caps = {part.cap for part, _ in ready.kept if part.cap}
-        self._parts, self._new, self.beside = Parts(ready), 1 + drafted, beside
+        self._parts, self._new, self.beside, self._server = Parts(ready), 1 + drafted, beside, server
         self._xs = knots(sorted(caps))
         self._tokens: dict[tuple[str, int], Cost] = {}
         self._logits: dict[tuple[str, int], Cost] = {}
@@ -133,10 +147,11 @@ class StepTimes:
             self._pieces[key] = found
         return found
 
-    def mixed(self, sequences: int, held: float, chunks: Sequence[Chunk]) -> float:
+    def mixed(self, sequences: int, held: float, chunks: Sequence[Chunk], hidden: float = 0.0) -> float:
         """A step of sequences that decode, holding `held` tokens together before it, and of pieces of prompts. [s]
 
-        Pieces go through one kernel: each but the first takes no launch of its own.
+        Pieces go through one kernel: each but the first takes no launch of its own. The host prepares it while the step
+        before, of `hidden` seconds, runs.
         """
         phase = MIXED if sequences else PREFILL
         news = ends = starts = 0
@@ -159,6 +174,7 @@ class StepTimes:
         if self._stages is not None:
             seconds *= self._stages[1]
         seconds += self._parts.host(phase, sequences + len(chunks), calls, seconds)
+        seconds += self._server.between + max(0.0, self._server.prepare - hidden)
         return seconds + self.beside if sequences else seconds
 
     def _launch(self, phase: str) -> float:

@@ -1,0 +1,198 @@
+"""Replicas and the clock over all of them: who gets a request, and in which order things happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.serving.live import Live
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from roofcast.calculators.serving.job import Job, Load
+    from roofcast.calculators.serving.live import Tally
+    from roofcast.calculators.serving.replica import Replica
+
+ROUND_ROBIN: Final = "round-robin"
+LEAST_LOADED: Final = "least-loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How requests come in.
+
+    Args:
+        longest: tokens of the longest request. [token]
+        routing: how a replica is chosen, one of `ROUTES`.
+        latency: from sending a request to the scheduler's seeing it, and of its tokens' way back. [s]
+        transfer: from the end of a prompt of so many tokens to its cache's being in another pool. [s]
+    """
+
+    longest: int
+    routing: str = ROUND_ROBIN
+    latency: float = 0.0
+    transfer: Callable[[int], float] | None = None
+
+
+def _in_turn(replicas: Sequence[Replica], order: int) -> Replica:
+    """One after the other."""
+    return replicas[order % len(replicas)]
+
+
+def _least(replicas: Sequence[Replica], order: int) -> Replica:  # noqa: ARG001 - one signature for all
+    """The one with the fewest requests, waiting and running; the first of several."""
+    return min(replicas, key=lambda one: len(one.running) + len(one.waiting))
+
+
+ROUTES: Final[Mapping[str, Callable[[Sequence[Replica], int], Replica]]] = {
+    ROUND_ROBIN: _in_turn,
+    LEAST_LOADED: _least,
+}
+
+
+class Cluster:
+    """A service of one pool of replicas, or of one that reads prompts and one that decodes.
+
+    Time goes on at the replica whose clock is the earliest, and no further than what may come to it next.
+
+    Args:
+        readers: replicas that read prompts; all of them where there is no other pool.
+        writers: replicas that decode what others read; empty where each does both.
+        entry: how requests come in.
+        tally: where it writes who came.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_entry",
+        "_jobs",
+        "_next",
+        "_order",
+        "_pending",
+        "_readers",
+        "_tally",
+        "_writers",
+        "peak_waiting",
+    )
+
+    def __init__(self, readers: Sequence[Replica], writers: Sequence[Replica], entry: Entry, tally: Tally) -> None:
+        self._readers, self._writers, self._entry, self._tally = readers, writers, entry, tally
+        self._order = 0
+        self._jobs: Iterator[Job] = iter(())
+        self._next: Job | None = None
+        self._closed = False
+        self._pending: list[tuple[float, int, Live]] = []  # on their way to a pool: when they come there
+        self.peak_waiting = 0
+        for one in (*readers, *writers):
+            one.on_end(self._ended)
+        if writers:
+            for one in readers:
+                one.on_end(self._handed)
+
+    def run(self, load: Load) -> None:
+        """All requests of a load, to the end."""
+        self._jobs, self._closed = load.jobs(), load.concurrency is not None
+        if load.concurrency is not None:
+            for _ in range(load.concurrency):
+                self._send(0.0)
+        else:
+            self._next = next(self._jobs, None)
+        every = [*self._readers, *self._writers]
+        alone = every[0] if len(every) == 1 else None
+        while True:
+            coming = self._coming()
+            replica = alone if alone is not None and not alone.idle else self._earliest(every)
+            if coming <= (inf if replica is None else replica.clock):
+                if coming == inf:
+                    return
+                self._deliver(coming)
+            elif replica is not None:
+                replica.advance(coming if alone is not None else self._horizon(replica, coming))
+
+    def _coming(self) -> float:
+        """When the next request comes to a pool. [s]"""
+        pending = self._pending[0][0] if self._pending else inf
+        if self._next is None:
+            return pending
+        return min(pending, self._next.arrival + self._entry.latency)
+
+    @staticmethod
+    def _earliest(every: Sequence[Replica]) -> Replica | None:
+        """Of those with work, the one whose clock is the earliest; of several the first, readers before writers."""
+        working = [one for one in every if not one.idle]
+        return min(working, key=lambda one: one.clock) if working else None
+
+    def _horizon(self, replica: Replica, coming: float) -> float:
+        """Until when nothing can come to a replica: of one that decodes, what readers have under way comes later."""
+        if replica not in self._writers:
+            return coming
+        return min([coming, *(one.clock for one in self._readers if not one.idle)])
+
+    def _deliver(self, now: float) -> None:
+        """The next request comes to its pool."""
+        pending, job = self._pending, self._next
+        if pending and pending[0][0] <= now:
+            _, _, live = heappop(pending)
+            pool = self._writers if self._writers and live.first >= 0 else self._readers
+            self._hand(pool, live, now)
+            return
+        if job is None:
+            return
+        self._next = next(self._jobs, None)
+        live = self._accepted(job)
+        if live is not None:
+            self._hand(self._readers, live, now)
+
+    def _hand(self, pool: Sequence[Replica], live: Live, now: float) -> None:
+        ROUTES[self._entry.routing](pool, live.order).receive(live, now)
+        waiting = sum(len(one.waiting) for one in pool) if len(pool) > 1 else len(pool[0].waiting)
+        self.peak_waiting = max(self.peak_waiting, waiting)
+
+    def _send(self, now: float) -> None:
+        """A client sends the next request; those that are refused are followed by another."""
+        while (job := next(self._jobs, None)) is not None:
+            live = self._accepted(job._replace(arrival=now))
+            if live is not None:
+                heappush(self._pending, (now + self._entry.latency, live.order, live))
+                return
+
+    def _accepted(self, job: Job) -> Live | None:
+        """A request as the server takes it: cut at its longest length; None of a prompt that leaves no room for a token."""
+        tally, longest = self._tally, self._entry.longest
+        if tally.came == 0:
+            tally.first = job.arrival
+        tally.came += 1
+        output = min(job.output, longest - job.prompt)
+        pool = self._writers or self._readers
+        if (
+            output < 1
+            or not self._readers[0].memory.fits(job.prompt, 1 if self._writers else output)
+            or not pool[0].memory.fits(job.prompt, output)
+        ):
+            tally.rejected += 1
+            return None
+        tally.cut += output < job.output
+        self._order += 1
+        live = Live(job, output, self._order)
+        if self._writers:
+            live.last = job.prompt
+        return live
+
+    def _ended(self, live: Live, now: float) -> None:
+        """A request has all its tokens."""
+        self._tally.finish(live, now)
+        if self._closed:
+            self._send(now)
+
+    def _handed(self, live: Live, now: float) -> None:
+        """A prompt is read: its cache goes to the other pool."""
+        if live.made >= live.output:
+            self._ended(live, now)
+            return
+        transfer = self._entry.transfer
+        live.computed = live.todo
+        live.last = live.job.prompt + live.output - 1
+        heappush(self._pending, (now + (transfer(live.todo) if transfer is not None else 0.0), live.order, live))

@@ -1,0 +1,86 @@
+"""What went on over time, in a bounded number of stretches that grow longer as time goes on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roofcast.calculators.serving.result import Moment
+
+MOST: Final = 400  # stretches
+FIRST: Final = 0.05  # their length at first [s]
+RUNNING, WAITING, TAKEN, READ, MADE = range(5)
+FIELDS: Final = 5
+
+
+class Series:
+    """Sums over stretches of time of one length; where they grow too many, two become one.
+
+    Args:
+        capacity: of the memory whose share is taken, of all replicas together.
+    """
+
+    __slots__ = ("_capacity", "_rows", "width")
+
+    def __init__(self, capacity: float) -> None:
+        self._capacity = capacity
+        self._rows: list[list[float]] = []
+        self.width = FIRST
+
+    def add(self, start: float, end: float, levels: tuple[float, float, float], read: float, made: float) -> None:
+        """A time in which so many requests ran, waited, and so much memory was taken, and tokens were read and made."""
+        if end <= start:
+            return
+        first, last = int(start / self.width), int(end / self.width)
+        while last >= MOST:
+            self._halve()
+            first, last = int(start / self.width), int(end / self.width)
+        rows = self._rows
+        while len(rows) <= last:
+            rows.append([0.0] * FIELDS)
+        if first == last:
+            _put(rows[first], end - start, levels, read, made)
+            return
+        whole, at = end - start, start
+        for index in range(first, last + 1):
+            until = min(end, (index + 1) * self.width)
+            part = until - at
+            if part > 0:
+                _put(rows[index], part, levels, read * part / whole, made * part / whole)
+            at = until
+
+    def _halve(self) -> None:
+        rows = self._rows
+        if len(rows) % 2:
+            rows.append([0.0] * FIELDS)
+        self._rows = [
+            [a + b for a, b in zip(one, two, strict=True)] for one, two in zip(rows[::2], rows[1::2], strict=True)
+        ]
+        self.width *= 2
+
+    def moments(self, makespan: float) -> list[Moment]:
+        """Means of all stretches; the last one ends with the makespan."""
+        made = []
+        for index, row in enumerate(self._rows):
+            start = index * self.width
+            length = min(self.width, makespan - start)
+            if length <= 0:
+                break
+            made.append(
+                Moment(
+                    seconds=start,
+                    running=row[RUNNING] / length,
+                    waiting=row[WAITING] / length,
+                    kv_utilisation=row[TAKEN] / length / self._capacity if self._capacity else 0.0,
+                    prompt_tokens_per_second=row[READ] / length,
+                    output_tokens_per_second=row[MADE] / length,
+                )
+            )
+        return made
+
+
+def _put(row: list[float], seconds: float, levels: tuple[float, float, float], read: float, made: float) -> None:
+    row[RUNNING] += levels[0] * seconds
+    row[WAITING] += levels[1] * seconds
+    row[TAKEN] += levels[2] * seconds
+    row[READ] += read
+    row[MADE] += made
