@@ -90,7 +90,7 @@ def series_chart(result: SimulateResult) -> Figure:
     with own_style():
         if not result.series:
             return _empty(SERIES_TITLE, result)
-        end = max(result.makespan_seconds or 0.0, result.series[-1].seconds)
+        end = result.series[-1].seconds + result.series[-1].length_seconds
         words = Words(SERIES_TITLE, _under(result), _stretches(result))
         figure, every = _panels(words, len(PANELS), SERIES_HEIGHT, (12.0, BETWEEN, ABOVE))
         unit, seconds = next((unit, each) for least, unit, each in CLOCKS if end >= least)
@@ -149,7 +149,7 @@ def _under(result: SimulateResult) -> str:
 
 def _stretches(result: SimulateResult) -> str:
     """How long stretches are."""
-    each = f" of {figures(result.series[1].seconds - result.series[0].seconds)} s" if len(result.series) > 1 else ""
+    each = f" of {figures(result.series[0].length_seconds)} s" if len(result.series) > 1 else ""
     growing = "" if result.stable else " The queue keeps on growing: more come than are answered."
     return f"Means of stretches{each}; all replicas together. Each panel has its own scale from 0.{growing}"
 

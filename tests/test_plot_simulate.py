@@ -63,9 +63,9 @@ def usual() -> SimulateResult:
         preemptions=0, recomputed_tokens=0, swapped_bytes=0.0,
         pools=[Pool("serving", 1, 1, 0.75, 30.5, 1200, 0)], peak_running=40, peak_waiting=7, stable=True, step_spread=0.05,
         series=[
-            Moment(0.0, 30.0, 0.5, 0.2, 9000.0, 1000.0),
-            Moment(4.0, 40.0, 6.0, 0.5, 8000.0, 1200.0),
-            Moment(8.0, 20.0, 0.0, 0.1, 0.0, 900.0),
+            Moment(0.0, 30.0, 0.5, 0.2, 9000.0, 1000.0, 4.0),
+            Moment(4.0, 40.0, 6.0, 0.5, 8000.0, 1200.0, 4.0),
+            Moment(8.0, 20.0, 0.0, 0.1, 0.0, 900.0, 4.0),
         ],
         provenance={},
     )  # fmt: skip
@@ -76,14 +76,18 @@ NONE: dict[str, Any] = dict.fromkeys(
      "prompt_tokens_per_second", "output_tokens_per_second", "goodput_requests_per_second", "kv_utilisation", "cache"),
 )  # fmt: skip
 BASE = usual()
+LONG_SERIES = [
+    replace(BASE.series[0], length_seconds=3500.0),
+    replace(BASE.series[1], seconds=3500.0, length_seconds=3500.0),
+]
 RESULTS = {
     "usual": BASE,
     "promised": replace(BASE, kept=Kept(Goal(0.28, 0.0115, None, 90.0), met=False, share=0.68)),
     "all-promised": replace(BASE, kept=Kept(Goal(5.0, 0.02, 0.1, 99.0), met=True, share=1.0)),
     "far": replace(BASE, kept=Kept(Goal(60.0, 1e-4, None, 50.0), met=False, share=0.0)),
-    "growing": replace(BASE, stable=False, makespan_seconds=7000.0, ttft_seconds=even(0.1, 4000.0)),
-    "one": replace(BASE, ttft_seconds=even(0.2, 0.2), tpot_seconds=None, series=BASE.series[:1], makespan_seconds=0.5),
-    "still": replace(BASE, series=[Moment(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)], makespan_seconds=0.0),
+    "growing": replace(BASE, stable=False, makespan_seconds=7000.0, series=LONG_SERIES, ttft_seconds=even(0.1, 4000.0)),
+    "one": replace(BASE, ttft_seconds=even(0.2, 0.2), tpot_seconds=None, series=BASE.series[:1], makespan_seconds=4.0),
+    "still": replace(BASE, series=[Moment(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)], makespan_seconds=0.0),
     "does-not-fit": replace(BASE, fits=False, reason=REASON, completed=0, series=[], pools=[], **NONE),
     "nothing-answered": replace(BASE, completed=0, rejected=100, series=[], **NONE),
     "long-name": replace(BASE, model=LONG, load=LONG),

@@ -60,7 +60,8 @@ COMMANDS = [
     pytest.param(("report", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm", "--tpot", "12ms"), id="report"),
     pytest.param(("report", "llama-3.1-405b", "--gpu", "h100-sxm", "--other-gpus", "none"), id="report-does-not-fit"),
     pytest.param(
-        ("simulate", "gpt2", "--gpu", "h100-sxm", "--rate", "9", "--requests", "9", "--ttft", "1s"), id="simulate"
+        ("simulate", "gpt2", "--gpu", "h100-sxm", "--rate", "9", "--requests", "9", "--prompt", "64", "--ttft", "1s"),
+        id="simulate",
     ),
     pytest.param(("simulate", "llama-3.1-405b", "--gpu", "h100-sxm", "--rate", "9"), id="simulate-does-not-fit"),
     pytest.param(("speculate",), id="speculate"),

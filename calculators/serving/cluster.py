@@ -73,6 +73,7 @@ class Cluster:
         "_order",
         "_pending",
         "_readers",
+        "_roomy",
         "_tally",
         "_writers",
         "peak_waiting",
@@ -86,6 +87,8 @@ class Cluster:
         self._closed = False
         self._pending: list[tuple[float, int, Live]] = []  # on their way to a pool: when they come there
         self.peak_waiting = 0
+        longest = entry.longest - 1
+        self._roomy = longest < 1 or (self._fits(1, longest) and self._fits(longest, 1))  # whether any request fits
         for one in (*readers, *writers):
             one.on_end(self._ended)
         if writers:
@@ -104,13 +107,16 @@ class Cluster:
         alone = every[0] if len(every) == 1 else None
         while True:
             coming = self._coming()
-            replica = alone if alone is not None and not alone.idle else self._earliest(every)
-            if coming <= (inf if replica is None else replica.clock):
-                if coming == inf:
-                    return
-                self._deliver(coming)
-            elif replica is not None:
+            if alone is None:
+                replica = self._earliest(every)
+            else:
+                replica = alone if alone.running or alone.waiting else None
+            if replica is not None and replica.clock < coming:
                 replica.advance(coming if alone is not None else self._horizon(replica, coming))
+            elif coming == inf:
+                return
+            else:
+                self._deliver(coming)
 
     def _coming(self) -> float:
         """When the next request comes to a pool. [s]"""
@@ -166,12 +172,7 @@ class Cluster:
             tally.first = job.arrival
         tally.came += 1
         output = min(job.output, longest - job.prompt)
-        pool = self._writers or self._readers
-        if (
-            output < 1
-            or not self._readers[0].memory.fits(job.prompt, 1 if self._writers else output)
-            or not pool[0].memory.fits(job.prompt, output)
-        ):
+        if output < 1 or not (self._roomy or self._fits(job.prompt, output)):
             tally.rejected += 1
             return None
         tally.cut += output < job.output
@@ -180,6 +181,12 @@ class Cluster:
         if self._writers:
             live.last = job.prompt
         return live
+
+    def _fits(self, prompt: int, output: int) -> bool:
+        """Whether a request would fit in each pool that it passes, were it alone."""
+        if not self._writers:
+            return self._readers[0].memory.fits(prompt, output)
+        return self._readers[0].memory.fits(prompt, 1) and self._writers[0].memory.fits(prompt, output)
 
     def _ended(self, live: Live, now: float) -> None:
         """A request has all its tokens."""

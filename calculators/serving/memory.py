@@ -111,6 +111,7 @@ class Blocks:
         "_step",
         "_weight",
         "cache",
+        "taken",
         "used",
     )
 
@@ -124,16 +125,12 @@ class Blocks:
         self._rows = 0.0  # blocks that are due in a whole round of the block
         self._future = 0.0  # blocks that admitted requests will yet ask for
         self.used = 0.0  # blocks of running requests that no cache holds
+        self.taken = 0.0  # and those that it holds, shared ones once
 
     @property
     def capacity(self) -> float:
         """Blocks."""
         return self._pool.blocks
-
-    @property
-    def taken(self) -> float:
-        """Blocks of running requests, shared ones once."""
-        return self.used + self._own.held * self._per if self._own is not None else self.used
 
     def _filled(self, tokens: int) -> int:
         return -(-tokens // self._block) * self._per
@@ -182,17 +179,19 @@ class Blocks:
             live.lease = cache.take(found)
             live.computed = min(found.hit_tokens, live.todo - 1)
             live.hit = found.hit_tokens, found.hit_ids
-            self._trim()
-        elif self._own is not None:
-            self._trim()
+        self._count()
         live.blocks = own, later
         self._future += later
         return True
 
-    def _trim(self) -> None:
-        """Has the cache give up what running requests need."""
-        if self._own is not None:
-            self._own.trim(max(0, int(self._pool.blocks - self.taken) // self._per))
+    def _count(self) -> None:
+        """Counts what is taken; the cache gives up what running requests need."""
+        own = self._own
+        if own is None:
+            self.taken = self.used
+            return
+        self.taken = self.used + own.held * self._per
+        own.trim(max(0, int(self._pool.blocks - self.taken) // self._per))
 
     def join(self, live: Live) -> None:
         """A request grows from its context on; copies of a last block that several write to are made now."""
@@ -202,6 +201,7 @@ class Blocks:
         self._rows += self._weight
         if self._weight > self._per and live.context % self._block:
             self.used += self._weight - self._per
+            self._count()
 
     def room(self, steps: int) -> int:
         """Steps until blocks run out, counted residue by residue where it is near."""
@@ -231,7 +231,7 @@ class Blocks:
         if more:
             self.used += more
             self._future = max(0.0, self._future - more)
-            self._trim()
+            self._count()
 
     def free(self, live: Live, context: int) -> None:
         """All blocks of a request; those of its prefix are kept by the cache."""
@@ -249,6 +249,7 @@ class Blocks:
         if live.lease is not None and self.cache is not None:
             self.cache.release(live.lease)
             live.lease = None
+        self._count()
 
 
 class Contiguous:

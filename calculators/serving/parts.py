@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from roofcast.calculators.deployment import fullest_stage
+from roofcast.calculators.expected.families import HOST
+from roofcast.calculators.expected.host import HostConstants
 from roofcast.calculators.parallel import exchange_cost
 from roofcast.calculators.roofline import timed
 from roofcast.modelspec.ops import (
@@ -90,14 +91,13 @@ class Parts:
         """Whether prompts bring an encoder's keys and values."""
         return bool(self.ready.program.crossed)
 
-    def host(self, phase: str, sequences: float, calls: float, kernels: float) -> float:
-        """Time of the host that no kernel hides; 0 at the bound. [s]"""
-        ready = self.ready
-        if ready.expectation is None:
-            return 0.0
-        shards = ready.deployment.shards
-        launched = fullest_stage(ready.model.spec, shards) if shards.pp > 1 else 1.0
-        return ready.expectation.host(phase, shards.devices, sequences, launched * calls, kernels)
+    def host(self, phase: str) -> HostConstants:
+        """The host's constants in steps of a phase; nought at the bound."""
+        expectation = self.ready.expectation
+        if expectation is None:
+            return HostConstants()
+        found: HostConstants = expectation.choice(HOST, phase).constants
+        return found
 
     def _mixed(self, group: Group, phase: str) -> Cost:
         program, formats = self.ready.program, self.ready.formats

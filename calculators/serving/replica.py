@@ -121,7 +121,7 @@ class Replica:
 
     def advance(self, horizon: float) -> None:
         """One step, or decode steps in a row until a request is done, memory runs out or the horizon is reached."""
-        if self.policy.mixes and not self.memory.room(1):
+        if self.policy.mixes and self.count and not self.memory.room(1):
             self._make_room()
         chunks = self.policy.chunks(self)
         if chunks:
@@ -172,7 +172,8 @@ class Replica:
         start = self.clock
         seconds = self._step = self.times.mixed(rows, self.held, pieces, self._step)
         self.clock = start + seconds
-        self._note(seconds, 1, sum(piece[0] for piece in pieces), rows)
+        ended = sum(last for _, _, last in pieces) * self.limits.rows  # each makes its first token
+        self._note((seconds, 1), sum(piece[0] for piece in pieces), rows, ended, self.memory.taken)
         if rows:
             self._gaps(start, seconds, 1)
             self.ticks += 1
@@ -187,18 +188,20 @@ class Replica:
 
     def _decode(self, limit: float) -> None:
         """Decode steps in a row."""
-        if not self.memory.room(1) and not self._make_room():
+        steps = self.memory.room(self._next() - self.ticks)
+        if not steps:
+            self._make_room()
             return
         count, limits = self.count, self.limits
-        steps = self.memory.room(self._next() - self.ticks)
         steps, seconds = self.times.run(count, self.held, steps, max(limit, 0.0), limits.gain)
         start, self._step = self.clock, seconds / steps
         self.clock = start + seconds
-        self._note(seconds, steps, 0, count * steps)
+        taken = self.memory.taken
+        self.memory.grow(steps)
+        self._note((seconds, steps), 0, count * steps, 0, taken)
         self._gaps(start, seconds, steps)
         self.ticks += steps
         self.held += count * steps * limits.gain
-        self.memory.grow(steps)
         self._done()
 
     def _make_room(self) -> bool:
@@ -214,33 +217,42 @@ class Replica:
             heappop(heap)
         return heap[0][0]
 
-    def _note(self, seconds: float, steps: int, read: int, made: float) -> None:
-        """What a time was spent on."""
-        running, taken = len(self.running), self.memory.taken
+    def _note(self, time: tuple[float, int], read: int, made: int, ended: int, before: float) -> None:
+        """What a time was spent on.
+
+        Args:
+            time: its length, and how many steps. [s]
+            read: tokens of prompts. [token]
+            made: sequences that decoded, times steps.
+            ended: sequences that got their first token.
+            before: memory that was taken when it began; it grows evenly to what is taken now.
+        """
+        seconds, steps = time
+        running, taken = len(self.running), (before + self.memory.taken) / 2
         self.busy += seconds
         self.steps += steps
         self.worked += running * seconds
         self.taken += taken * seconds
-        self.most = max(self.most, taken)
+        self.most = max(self.most, self.memory.taken)
         self.states += (self.held + made / 2) * seconds
-        for live in self.partial:
-            self.states += live.computed * seconds
+        if self.partial:
+            self.states += sum([live.computed for live in self.partial]) * seconds
         self.series.add(
-            self.clock - seconds, self.clock, (running, len(self.waiting), taken), read, made * self.limits.gain
+            self.clock - seconds, self.clock, (running, len(self.waiting), taken), read, made * self.limits.gain + ended
         )
 
     def _gaps(self, start: float, seconds: float, steps: int) -> None:
         """Times between tokens: of the first step also what those that decode waited before it."""
         gaps, count, gain = self.tally.gaps, self.count, self.limits.gain
         each, fresh = seconds / steps, self._fresh
-        if start > self._last or fresh:
+        if start > self._last or (fresh and fresh[0] < start):
             old = count - len(fresh) * self.limits.rows
             if old > 0:
                 gaps.add((start - self._last + each) / gain, old)
             for when in fresh:
                 gaps.add((start - when + each) / gain, self.limits.rows)
-            fresh.clear()
             steps -= 1
+        fresh.clear()
         if steps:
             gaps.add(each / gain, count * steps)
         self._last = self.clock

@@ -136,6 +136,8 @@ class Moment:
     """Prompt tokens that were computed. [token/s]"""
     output_tokens_per_second: float
     """Tokens that were made. [token/s]"""
+    length_seconds: float
+    """How long it is. [s]"""
 
 
 @dataclass(frozen=True, slots=True)

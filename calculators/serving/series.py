@@ -73,6 +73,7 @@ class Series:
                     kv_utilisation=row[TAKEN] / length / self._capacity if self._capacity else 0.0,
                     prompt_tokens_per_second=row[READ] / length,
                     output_tokens_per_second=row[MADE] / length,
+                    length_seconds=length,
                 )
             )
         return made

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.expected.host import HostConstants
 
 TILE: Final = 64  # rows of the smallest tile of matrix products: between its ends their time is a straight line [token]
 EXACT: Final = 256  # tokens up to which each number is computed by itself [token]
@@ -58,7 +59,10 @@ class StepTimes:
         "_caps",
         "_curves",
         "_decoding",
+        "_devices",
         "_first",
+        "_hosts",
+        "_launched",
         "_logits",
         "_new",
         "_parts",
@@ -80,7 +84,10 @@ class StepTimes:
         self._pieces: dict[tuple[str, int], Cost] = {}
         self._curves: dict[int, list[float | None]] = {}
         self._first: dict[str, Cost] = {}
+        self._hosts: dict[str, HostConstants] = {}
         shards = ready.deployment.shards
+        self._devices = shards.devices
+        self._launched = fullest_stage(ready.model.spec, shards) if shards.pp > 1 else 1.0
         self._stages = (shards.pp, fullest_stage(ready.model.spec, shards)) if shards.pp > 1 else None
 
     def tokens(self, phase: str, tokens: int) -> Cost:
@@ -157,25 +164,33 @@ class StepTimes:
         news = ends = starts = 0
         seconds = calls = 0.0
         for new, before, last in chunks:
-            cost = self.piece(phase, new, before)
+            cost, calls = self.piece(phase, new, before)
             news, ends, starts = news + new, ends + last, starts + (not before)
-            seconds += cost.seconds
-            calls = cost.calls
+            seconds += cost
         if len(chunks) > 1:
             seconds -= (len(chunks) - 1) * self._launch(phase)
-        parts = [self.tokens(phase, news + sequences * self._new), self.logits(phase, ends + sequences * self._new)]
+        rows = sequences * self._new
+        parts = [self.tokens(phase, news + rows), self.logits(phase, ends + rows)]
         if sequences:
             parts.append(self.attention(phase, sequences, held / sequences + self._new))
         if starts and self._parts.has_encoder:
             parts.append(self._parts.crossed(phase, starts))
-        for one in parts:
-            seconds += one.seconds
-            calls += one.calls
+        for cost, count in parts:
+            seconds += cost
+            calls += count
         if self._stages is not None:
             seconds *= self._stages[1]
-        seconds += self._parts.host(phase, sequences + len(chunks), calls, seconds)
-        seconds += self._server.between + max(0.0, self._server.prepare - hidden)
+        seconds += self._host(phase, sequences + len(chunks), calls, seconds) + self._server.between
+        if hidden < self._server.prepare:
+            seconds += self._server.prepare - hidden
         return seconds + self.beside if sequences else seconds
+
+    def _host(self, phase: str, sequences: float, calls: float, kernels: float) -> float:
+        """Time of the host that no kernel hides; 0 at the bound. [s]"""
+        constants = self._hosts.get(phase)
+        if constants is None:
+            constants = self._hosts[phase] = self._parts.host(phase)
+        return constants.seconds(self._devices, sequences, self._launched * calls, kernels)
 
     def _launch(self, phase: str) -> float:
         """What attention of a piece takes that has nothing to do. [s]"""
@@ -212,7 +227,7 @@ class StepTimes:
         seconds, calls = sum(one.seconds for one in every), sum(one.calls for one in every)
         if self._stages is not None and parts > 1:
             seconds *= max(1.0, parts * self._stages[1])
-        found = seconds + self._parts.host(DECODE, here, calls, seconds) + self.beside
+        found = seconds + self._host(DECODE, here, calls, seconds) + self.beside
         self._curve(sequences)[at] = found
         return found
 
