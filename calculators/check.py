@@ -13,7 +13,8 @@ from roofcast.hwdb.units import show_percent, show_si
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from roofcast.calculators.check_quantities import Case, Found, Quantity
+    from roofcast.calculators.check_quantities import Case, Quantity
+    from roofcast.calculators.check_rows import Found
 
 OK: Final = 0
 NOT_MET: Final = 1
@@ -131,7 +132,7 @@ def judge(rule: Rule, found: Found, kept: Kept | None, update: str, *, accepted:
         accepted: whether what there is becomes the baseline, so that no change is refused.
     """
     verdicts = [_against_limit(rule, found)]
-    if accepted and rule.change is not None and found.value is not None:
+    if accepted and rule.change is not None and found.value is not None and found.lasting:
         verdicts.append(_Verdict(OK, found.value, _accepted(rule, found.value, kept)))
     elif rule.change is not None:
         verdicts.append(_against_baseline(rule, rule.change, found, kept, update))
@@ -179,9 +180,9 @@ def _against_limit(rule: Rule, found: Found) -> _Verdict | None:
         return _Verdict(NOT_MET, rule.limit, found.reason)
     if rule.limit is None:
         return None
-    met = within(about.sign, found.value, rule.limit)
+    met = found.lasting and within(about.sign, found.value, rule.limit)
     side = "at least" if about.sign == AT_LEAST else "at most"
-    why = f" ({found.reason})" if found.reason and not met else ""
+    why = f" ({found.reason})" if found.reason and (not met or not found.lasting) else ""
     said = f"{show(found.value, about.unit)}; {side} {show(rule.limit, about.unit)} is required"
     return _Verdict(OK if met else NOT_MET, rule.limit, said + why)
 
@@ -199,13 +200,14 @@ def _against_baseline(rule: Rule, change: float, found: Found, kept: Kept | None
         was = " ".join(filter(None, (kept.basis, kept.quantity, f"in {kept.unit}" if kept.unit else "")))
         return _Verdict(NOT_TOLD, None, f"the baseline's value of that name is of {was}; run {update}")
     allowed = kept.value * (1 - change if about.sign == AT_LEAST else 1 + change)
-    met = within(about.sign, found.value, allowed)
+    met = found.lasting and within(about.sign, found.value, allowed)
     moved = change_of(kept.value, found.value)
     better = "" if not met or moved == SAME else ", which is better" if _improved(about.sign, kept, found) else ""
     said = f"{show(found.value, about.unit)}, {moved} the baseline's {show(kept.value, about.unit)}{better}"
     worse = "less" if about.sign == AT_LEAST else "more"
     most = f"; {show_percent(change, 0 if round(change * 100) == change * 100 else 1)} {worse} is allowed"
-    return _Verdict(OK if met else NOT_MET, allowed, said + ("" if better else most))
+    why = "" if found.lasting else f" ({found.reason})"
+    return _Verdict(OK if met else NOT_MET, allowed, said + ("" if better else most) + why)
 
 
 def _accepted(rule: Rule, value: float | bool, kept: Kept | None) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.cache import kv_bytes_per_token, whole
+from roofcast.calculators.check_load import e2e, goodput, itl, percentile_of, requests_per_second
+from roofcast.calculators.check_rows import Found
 from roofcast.calculators.cost import HOUR, Load, load_times, token_costs
 from roofcast.calculators.engines.flags import Flags
 from roofcast.calculators.errors import UnansweredError
@@ -16,6 +18,7 @@ from roofcast.modelspec.step import DECODE, PREFILL
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from roofcast.calculators.check_load import Loaded
     from roofcast.calculators.check_memory import Room
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Point
@@ -60,7 +63,12 @@ class Case:
         of: which tokens are priced, one of `TOKENS`.
         gpu_price: rent of one GPU. [USD/h]
         basis: bound, expected, or an end of the 80 % interval.
-        percentile, rate, concurrency: of a load of requests, which needs a simulation.
+        percentile: of the requests of a load; None where the quantity has none. [-]
+        rate: requests a second that come by chance, whoever waits (open loop). [1/s]
+        concurrency: clients that each send a request when their last one is answered (closed loop).
+        trace: file of requests, in place of `prompt` and `output`.
+        requests: of a load; None is as `simulate` has it.
+        ttft, tpot: limits that a request must keep to be counted. [s]
     """
 
     model: str = ""
@@ -90,19 +98,15 @@ class Case:
     percentile: float | None = None
     rate: float | None = None
     concurrency: int | None = None
+    trace: str | None = None
+    requests: int | None = None
+    ttft: float | None = None
+    tpot: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What there is.
-
-    Args:
-        value: in the quantity's unit; None where it does not fit.
-        reason: why there is no value, or what stands behind a no; empty elsewhere.
-    """
-
-    value: float | bool | None
-    reason: str = ""
+    @property
+    def loaded(self) -> bool:
+        """Whether it is about a load of requests, which is simulated."""
+        return (self.rate, self.concurrency, self.trace) != (None, None, None)
 
 
 class Setups(Protocol):
@@ -123,6 +127,12 @@ class Setups(Protocol):
     def ready(self, case: Case) -> Ready:
         """The deployment, as `estimate` takes it."""
 
+    def loaded(self, case: Case) -> Loaded:
+        """The deployment after its load, as `simulate` answers."""
+
+    def most_requests(self, case: Case) -> Found:
+        """The most requests a second that keep limits, as `simulate --rate max` answers. [1/s]"""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -136,6 +146,7 @@ class Quantity:
         takes: fields of a rule that count.
         needs: those that must be there.
         compute: what there is.
+        loaded: fields that must be there under a load; empty of what takes none.
     """
 
     says: str
@@ -145,6 +156,7 @@ class Quantity:
     takes: frozenset[str]
     needs: tuple[str, ...]
     compute: Callable[[Case, Setups], Found]
+    loaded: tuple[str, ...] = ()
 
     @property
     def limit(self) -> str | None:
@@ -155,6 +167,16 @@ class Quantity:
     def timed(self) -> bool:
         """Whether it has a bound, an expected value and an interval."""
         return "basis" in self.takes
+
+    @property
+    def alone(self) -> bool:
+        """Whether it can be asked without a load."""
+        return bool(OF_ONE_STEP & self.takes)
+
+    @property
+    def searched(self) -> bool:
+        """Whether the rate of its load is what is looked for."""
+        return bool(self.loaded) and "rate" not in self.takes
 
     @property
     def of_memory(self) -> bool:
@@ -216,13 +238,17 @@ def weight_bytes(case: Case, setups: Setups) -> Found:
 
 
 def ttft(case: Case, setups: Setups) -> Found:
-    """Time to the first token of so many prompts at once, without queueing, as `estimate --phase prefill` answers. [s]"""
+    """Time to the first token of so many prompts at once, as `estimate --phase prefill`; under a load as `simulate`. [s]"""
+    if case.loaded:
+        return percentile_of(case, setups, "ttft")
     asked = Asked(PREFILL, case.batch, case.prompt, case.max_num_batched_tokens, case.prefix_hit)
     return _seconds(case, _point(case, setups, asked))
 
 
 def tpot(case: Case, setups: Setups) -> Found:
-    """Time of one decode step of a batch at a context, as `estimate --phase decode` answers. [s]"""
+    """Time of one decode step of a batch at a context, as `estimate --phase decode`; under a load as `simulate`. [s]"""
+    if case.loaded:
+        return percentile_of(case, setups, "tpot")
     return _seconds(case, _point(case, setups, Asked(DECODE, case.batch, case.context, case.max_num_batched_tokens)))
 
 
@@ -244,23 +270,14 @@ def cost_per_million_tokens(case: Case, setups: Setups) -> Found:
     if made.reason:
         return Found(None, f"does not fit: {made.reason}")
     if case.basis not in made.times:
-        raise _without_constants(case)
+        raise without_constants(case)
     costs = token_costs(made.times[case.basis], request, case.gpu_price * ready.deployment.shards.devices / HOUR)
     value: float = getattr(costs, TOKENS[case.of])
     return Found(value)
 
 
 def _point(case: Case, setups: Setups, asked: Asked) -> Point:
-    """What a deployment answers.
-
-    Raises:
-        UnansweredError: a load of requests is asked, which only a simulation tells.
-    """
-    if (case.percentile, case.rate, case.concurrency) != (None, None, None):
-        raise UnansweredError(
-            "percentiles under a load (percentile, rate, concurrency) need the simulator, which this version does not "
-            "have; without these fields it is the time of one step of a batch"
-        )
+    """What a deployment answers."""
     check_steps([asked])
     return answer_point(setups.ready(case), asked)
 
@@ -276,22 +293,32 @@ def _seconds(case: Case, point: Point, basis: str | None = None) -> Found:
     low, high = point.interval or (None, None)
     value = {BOUND: point.bound, EXPECTED: point.expected, LOW: low, HIGH: high}[basis or case.basis]
     if value is None:
-        raise _without_constants(case)
+        raise without_constants(case)
     return Found(value)
 
 
-def _without_constants(case: Case) -> UnansweredError:
+def without_constants(case: Case) -> UnansweredError:
+    """What is said of a basis that there are no constants for."""
     return UnansweredError(
         f"basis {case.basis}: --efficiency bound has bounds alone; leave it out, or write basis: bound"
     )
 
 
+ON: Final = ("model", "gpu")
 MODEL: Final = frozenset(("model", "revision", "encoder_tokens"))
 PLACED: Final = MODEL | {"gpu", "gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "flags", "weights", "kv", "max_num_batched_tokens"}  # fmt: skip
 MEMORY: Final = PLACED | {"reserve"}
 TIMED: Final = MEMORY | {"network", "basis"}
-LOADS: Final = frozenset(("percentile", "rate", "concurrency"))
-ON: Final = ("model", "gpu")
+#: what is sent, and how it is asked about
+LOADS: Final = frozenset(("rate", "concurrency", "trace"))
+SENT: Final = LOADS | {"requests", "prompt", "output"}
+LOADED: Final = TIMED | SENT
+#: fields that mean nothing without a load, and those that mean nothing beside one
+OF_LOADS: Final = LOADS | {"requests", "percentile", "output"}
+OF_ONE_STEP: Final = frozenset(("batch", "context", "prefix_hit"))
+#: what must be said under a load, and about which of its requests
+LENGTHS: Final = (*ON, "prompt", "output")
+ABOUT: Final = (*LENGTHS, "percentile")
 
 #: what a rule may be about
 QUANTITIES: Final[Mapping[str, Quantity]] = {
@@ -308,12 +335,21 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     ),
     "weight_bytes": Quantity("bytes of the weights", "B", AT_MOST, "bytes", MODEL | {"weights"}, ("model",), weight_bytes),
     "ttft": Quantity(
-        "time to the first token", "s", AT_MOST, "seconds", TIMED | LOADS | {"prompt", "batch", "prefix_hit"},
-        (*ON, "prompt"), ttft,
+        "time to the first token", "s", AT_MOST, "seconds", LOADED | {"percentile", "batch", "prefix_hit"},
+        (*ON, "prompt"), ttft, ABOUT,
     ),
     "tpot": Quantity(
-        "time per output token", "s", AT_MOST, "seconds", TIMED | LOADS | {"batch", "context"},
-        (*ON, "batch", "context"), tpot,
+        "time per output token", "s", AT_MOST, "seconds", LOADED | {"percentile", "batch", "context"},
+        (*ON, "batch", "context"), tpot, ABOUT,
+    ),
+    "itl": Quantity("time between two tokens", "s", AT_MOST, "seconds", LOADED | {"percentile"}, ON, itl, ABOUT),
+    "e2e": Quantity("time to the last token", "s", AT_MOST, "seconds", LOADED | {"percentile"}, ON, e2e, ABOUT),
+    "goodput": Quantity(
+        "requests a second within limits", "1/s", AT_LEAST, "number", LOADED | {"ttft", "tpot"}, ON, goodput, LENGTHS,
+    ),
+    "requests_per_second": Quantity(
+        "most requests a second that keep limits", "1/s", AT_LEAST, "number",
+        TIMED | {"trace", "requests", "prompt", "output", "percentile", "ttft", "tpot"}, ON, requests_per_second, ABOUT,
     ),
     "tokens_per_second": Quantity(
         "output tokens a second", "token/s", AT_LEAST, "number", TIMED | {"batch", "context"},

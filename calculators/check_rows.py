@@ -11,6 +11,21 @@ UNDETERMINED: Final = "undetermined"
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What there is.
+
+    Args:
+        value: in the quantity's unit; None where it does not fit.
+        reason: why there is no value, or what stands behind a no; empty elsewhere.
+        lasting: whether it stays so however many requests come; one that gets worse with each of them meets no limit.
+    """
+
+    value: float | bool | None
+    reason: str = ""
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class RuleRow:
     """One rule, held against what there is."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.check_quantities import EXPECTED, IS, LOADS, QUANTITIES, Case
+from roofcast.calculators.check_quantities import BOUND, EXPECTED, IS, LOADS, OF_LOADS, OF_ONE_STEP, QUANTITIES, Case
 from roofcast.calculators.engines.flags import TAKES, Flags, check_flags
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.check_values import KINDS, LIMITS, in_fields
@@ -60,14 +60,18 @@ FIELDS: Final[Mapping[str, FieldRow]] = {
     "context": FieldRow("count", "Tokens that each sequence holds: 4096 or 4k, which is 4096."),
     "prompt": FieldRow("count", "Tokens of a prompt."),
     "output": FieldRow("count", "Tokens that a request gets."),
+    "rate": FieldRow("number", "Requests a second that come by chance, whoever waits: a load, which is simulated."),
+    "concurrency": FieldRow("count", "Clients that each send a request when their last is answered: a load, likewise."),
+    "trace": FieldRow("text", "File of requests, from the folder of the rule file: a load, likewise."),
+    "requests": FieldRow("count", "Requests of a load (default: as `roofcast simulate`)."),
+    "percentile": FieldRow("percentile", "Of 100 requests of a load so many: 99."),
+    "ttft": FieldRow("seconds", "Time to the first token at most, of requests that are counted: 500ms."),
+    "tpot": FieldRow("seconds", "Mean time per output token at most, likewise: 50ms."),
     "batch": FieldRow("count", "Sequences at once."),
     "prefix_hit": FieldRow("part", "Share of the prompt that a prefix cache holds."),
     "of": FieldRow("of", "Which tokens are priced (default: output)."),
     "gpu_price": FieldRow("dollars", "Price of one GPU for an hour, in US dollars."),
     "basis": FieldRow("basis", "bound, expected (default), or an end of the 80 % interval: low, high."),
-    "percentile": FieldRow("percentile", "Percentile under a load; needs the simulator, undetermined until then."),
-    "rate": FieldRow("number", "Requests a second; needs the simulator, undetermined until then."),
-    "concurrency": FieldRow("count", "Requests at once, all the time; needs the simulator, undetermined until then."),
 }
 LIMIT_FIELDS: Final = ("at_least", "at_most")
 OF_RULE: Final = frozenset(("name", "quantity", *LIMIT_FIELDS, "allowed_change"))
@@ -76,6 +80,7 @@ SHARED: Final = tuple(name for name in FIELDS if name not in OF_RULE)
 VARIED: Final = tuple(name for name in SHARED if name != "flags")
 MADE: Final = frozenset(("engine_version", "flags", "max_num_batched_tokens"))  # fields that are parts of others
 MISSING: Final = "is missing"
+OF_LENGTHS: Final = frozenset(("prompt", "output"))
 OF_ENGINES: Final = frozenset(("engine_version", "flags"))
 EXAMPLES: Final[Mapping[str, str]] = {
     "count": "100 or 4k", "bytes": "'80 GB' or '128 KiB'", "seconds": "500ms", "number": "1500", "dollars": "0.5",
@@ -152,12 +157,32 @@ def strange(name: str, known: tuple[str, ...]) -> str:
 def taken(about: Quantity, defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Defaults that count for a rule: those that its quantity takes and it does not write, nor its engine rule out."""
     found = {name: value for name, value in defaults.items() if name in about.takes and name not in own}
+    found = {name: value for name, value in found.items() if name not in _overruled(about, found, own)}
     engine = own.get("engine", found.get("engine", "none"))
     if engine == "none":
         return {
             name: value for name, value in found.items() if name not in OF_ENGINES or defaults.get("engine") == engine
         }
     return {name: value for name, value in found.items() if name != "reserve"}
+
+
+def _overruled(about: Quantity, found: Mapping[str, Any], own: Mapping[str, Any]) -> frozenset[str]:
+    """Defaults that a rule's own load takes the place of, or that mean nothing beside a load, or without one."""
+    gone: set[str] = set()
+    if not about.loaded:
+        return frozenset()
+    if "concurrency" in own:
+        gone |= {"rate"}
+    elif LOADS & own.keys():
+        gone |= {"concurrency"}
+    if {"prompt", "output"} & own.keys():
+        gone |= {"trace"}
+    sent = {**{name: value for name, value in found.items() if name not in gone}, **own}
+    if "trace" in sent:
+        gone |= {"prompt", "output"}
+    if about.alone:
+        gone |= OF_ONE_STEP if LOADS & sent.keys() else OF_LOADS
+    return frozenset(gone)
 
 
 def problems(read: Read, lost: Collection[str] = ()) -> Iterator[tuple[str, str]]:
@@ -177,11 +202,13 @@ def _problems(read: Read) -> Iterator[tuple[str, str]]:
     about, values, quantity = read.about, read.values, read.values["quantity"]
     for name in sorted(read.own - about.takes - OF_RULE):
         yield name, f"{quantity} does not take it; it takes {', '.join(sorted(about.takes))}"
-    loaded = any(name in values for name in LOADS)
-    for name in about.needs:
-        if name not in values and not (loaded and name == "batch"):
+    loaded = bool(about.loaded) and (about.searched or bool(LOADS & values.keys()))
+    for name in about.loaded if loaded else about.needs:
+        if name not in values and not (name in OF_LENGTHS and "trace" in values):
             yield name, f"{MISSING}; {quantity} needs it, here or in defaults"
     yield from _limits(about, values, quantity)
+    if about.loaded:
+        yield from _load(read) if loaded else _unloaded(read)
     if "gpu" in about.takes:
         yield from _engine(about, values)
 
@@ -210,6 +237,31 @@ def _limits(about: Quantity, values: Mapping[str, Any], quantity: str) -> Iterat
             about.limit or "",
             f"{MISSING}; {quantity} needs a limit such as {EXAMPLES[about.written]}, or allowed_change",
         )
+
+
+def _unloaded(read: Read) -> Iterator[tuple[str, str]]:
+    """No load, of what takes one, or fields that mean nothing without."""
+    about, quantity = read.about, read.values["quantity"]
+    if not about.alone:
+        yield "rate", f"{MISSING}; {quantity} is of a load: write rate, concurrency or trace"
+        return
+    for name in sorted(read.own & OF_LOADS & about.takes):
+        yield name, f"is of a load: write rate, concurrency or trace too; without one {quantity} is of one step"
+
+
+def _load(read: Read) -> Iterator[tuple[str, str]]:
+    """Two loads, what means nothing beside one, and limits that are none."""
+    about, values, quantity = read.about, read.values, read.values["quantity"]
+    if "concurrency" in values and "rate" in values:
+        yield "concurrency", "a load comes at a rate or from clients that wait for answers; write rate or concurrency"
+    for name in sorted(read.own & OF_LENGTHS) if "trace" in values else ():
+        yield name, "a trace has lengths of its own; leave it out"
+    for name in sorted(read.own & OF_ONE_STEP & about.takes):
+        yield name, f"is of one step; under a load {quantity} is of requests as they come"
+    if values.get("basis", EXPECTED) not in {EXPECTED, BOUND}:
+        yield "basis", f"{values['basis']} is an end of a step's interval; under a load write expected or bound"
+    if "ttft" in about.takes and not {"ttft", "tpot"} & values.keys():
+        yield "ttft", f"{MISSING}; {quantity} counts requests within limits: write ttft, tpot or both"
 
 
 def _engine(about: Quantity, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

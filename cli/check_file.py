@@ -320,6 +320,8 @@ def _rule(
     change = values.get("allowed_change")
     line = reader.line("rules", number)
     case = case_of(read, reader.basis)
+    if case.trace is not None:
+        case = replace(case, trace=str(Path(reader.name).parent / case.trace))
     return Rule(names[0], values["quantity"], case, limit_of(read), change, reader.name, line)
 
 

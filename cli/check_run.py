@@ -135,7 +135,9 @@ def _row(rule: Rule, setups: Setups, before: Baseline, against: Against) -> Rule
 def _contexts(rule: Rule) -> list[int]:
     """Tokens of a sequence that a rule is about."""
     case, takes = rule.case, rule.about.takes
-    if "output" in takes:
+    if case.trace is not None:
+        return []
+    if "output" in rule.about.needs or case.loaded or rule.about.searched:
         return [case.prompt + case.output]
     return [getattr(case, name) for name in ("context", "prompt") if name in takes]
 

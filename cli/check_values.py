@@ -253,6 +253,7 @@ KINDS: Final[Mapping[str, tuple[Callable[[object], object], Json]]] = {
     "part": (part, _SHARE),
     "dollars": (dollars, _POSITIVE),
     "number": (number, _POSITIVE),
+    "seconds": (seconds, _SECONDS),
     "percentile": (percentile, {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 100}),
     "link": (link, {"type": "string", "examples": ["400 Gbit/s", "50 GB/s"]}),
     "quantity": (one_of(tuple(QUANTITIES), "quantity"), {"enum": list(QUANTITIES)}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.answer import Remarks
+from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.engines.flags import TAKES
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import exit_code
@@ -14,11 +14,16 @@ from roofcast.cli.session import Lookup, formats, load
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from roofcast.calculators.check_load import Loaded
     from roofcast.calculators.check_memory import Room
     from roofcast.calculators.check_quantities import Case
+    from roofcast.calculators.check_rows import Found
     from roofcast.calculators.deployment import Deployment, Ready
     from roofcast.calculators.engines.terms import EngineMemory, Served
+    from roofcast.calculators.serving.job import Load
+    from roofcast.calculators.serving.service import Service
     from roofcast.cli.deploy import Efficiencies
+    from roofcast.cli.loading import AskedLoad
     from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.formats import Format
     from roofcast.modelspec.model import Model
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 
 #: flags that change what is computed, and not memory alone
 TIMED_FLAGS: Final = ("dtype", "quantization")
+#: what is asked about a load, and not of it
+OF_LIMITS: Final = ("percentile", "ttft", "tpot")
 
 
 @dataclass(slots=True)
@@ -180,6 +187,50 @@ class Setups:
             return served, None
         return served, engine_memory(case.engine, self._served(self.model(case), case, case.flags))
 
+    def loaded(self, case: Case) -> Loaded:
+        """The deployment after its load; the same one for all percentiles and limits of it."""
+        from roofcast.calculators.check_load import loaded
+
+        def make() -> Loaded:
+            asked = asked_load(case)
+            load = asked.load()
+            done = loaded(self._service(case, load), load)
+            self.said += remarks(notes=load.notes())
+            return done
+
+        made: Loaded = self._once(("loaded", replace(case, **dict.fromkeys(OF_LIMITS))), make)
+        return made
+
+    def most_requests(self, case: Case) -> Found:
+        """The most requests a second that keep limits."""
+        from roofcast.calculators.check_load import most_requests
+        from roofcast.calculators.serving.result import Goal
+
+        def make() -> Found:
+            asked = asked_load(replace(case, rate=1.0))
+            goal = Goal(case.ttft, case.tpot, None, case.percentile or 100.0)
+            return most_requests(self._service(case, asked.load()), asked.load, goal)
+
+        made: Found = self._once(("most", case), make)
+        return made
+
+    def _service(self, case: Case, load: Load) -> Service:
+        """The deployment as `simulate` has it by default; of bounds alone where that is the basis."""
+        from roofcast.calculators.check_quantities import BOUND, without_constants
+        from roofcast.calculators.serving.service import service_of
+        from roofcast.cli.simulating import AskedScheduling
+
+        served, memory = self.served(case)
+        if case.basis == BOUND:
+            served = replace(served, ready=replace(served.ready, expectation=None))
+        elif served.ready.expectation is None:
+            raise without_constants(case)
+        wanted = AskedScheduling().options(case, load)
+        wanted = replace(wanted, tokens=case.max_num_batched_tokens, reserve=case.reserve)
+        service, said = service_of(served, memory, wanted)
+        self.said += said
+        return service
+
     def _served(self, model: Model, case: Case, flags: Any) -> Any:  # noqa: ANN401 - Flags in, Served out
         """The model as the engine loads it."""
         from roofcast.calculators.engines.serving import serve
@@ -190,6 +241,21 @@ class Setups:
         served, said = serve(model, self._deployment(case, shards), within, kv_asked=case.kv is not None)
         self.said += said
         return served
+
+
+def asked_load(case: Case) -> AskedLoad:
+    """What is sent, as `simulate` would be asked."""
+    from roofcast.cli.loading import AskedLoad
+
+    made = case.trace is None
+    return AskedLoad(
+        trace=case.trace,
+        rate=None if case.rate is None else repr(case.rate),
+        requests=case.requests,
+        concurrency=case.concurrency,
+        prompt=str(case.prompt) if made else None,
+        output=str(case.output) if made else None,
+    )
 
 
 def model_key(case: Case) -> tuple[Hashable, ...]:

@@ -52,8 +52,10 @@ class Source:
 
     @property
     def name(self) -> str:
-        """As to be shown: the file without its folder."""
-        return "standard input" if self.path == STDIN else Path(self.path).name or self.path
+        """As to be shown: a file without its folder, a pipe with it."""
+        if self.path == STDIN:
+            return "standard input"
+        return self.path if self._kept is not None else Path(self.path).name
 
     def look(self) -> None:
         """Opens it and reads its first request.

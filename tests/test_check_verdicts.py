@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roofcast.calculators.check import WORST, Kept, Rule, judge, untold
-from roofcast.calculators.check_quantities import Case, Found
+from roofcast.calculators.check_quantities import Case
+from roofcast.calculators.check_rows import Found
 
 if TYPE_CHECKING:
     from roofcast.calculators.check_rows import RuleRow

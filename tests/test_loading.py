@@ -293,6 +293,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     load = AskedLoad(trace=str(pipe)).load()
     writer.join()
 
+    assert load.name == str(pipe)
     assert list(load.jobs()) == list(load.jobs()) == JOBS
 
 

@@ -157,6 +157,7 @@ def test_every_quantity_is_a_line_of_steps_over_one_time() -> None:
     assert len(figure.axes) == len(PANELS)
     means: list[list[float]] = [[30, 40, 20], [0.5, 6, 0], [9000, 8000, 0], [1000, 1200, 900], [20, 50, 10]]
     for axes, panel, values in zip(figure.axes, PANELS, means, strict=True):
+        assert [one.get_drawstyle() for one in axes.lines] == ["steps-post"]
         assert [x for x, _ in line(axes, panel.name)] == [0, 4, 8, 12]
         assert [y for _, y in line(axes, panel.name)] == pytest.approx([*values, values[-1]])
         assert axes.get_ylim()[0] == 0

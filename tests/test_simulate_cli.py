@@ -167,6 +167,17 @@ def test_prefixes_are_cached_where_a_trace_tells_them(tmp_path: Path) -> None:
     assert result(*arguments, "--kv-memory", "oracle")["prefix"] is None
 
 
+def test_a_prefix_cache_beside_the_memory_never_evicts(tmp_path: Path) -> None:
+    """16 MiB hold 128 tokens, eight blocks; of the prompts' 22 different ones fourteen or more are given up."""
+    small = ("--engine", "vllm", "--max-model-len", "96", "--kv-cache-memory-bytes", "16MiB")
+    arguments = (*LLAMA, "--trace", shared_trace(tmp_path), *small)
+    shared, unlimited = (result(*arguments, "--prefix-memory", where) for where in ("shared", "unlimited"))
+
+    assert shared["prefix"]["evicted_tokens"] >= 14 * 16
+    assert unlimited["prefix"]["evicted_tokens"] == 0
+    assert shared["completed"] == unlimited["completed"] == 10
+
+
 def test_options_reach_the_simulator() -> None:
     """Policy, limits, memory, pools, replicas and speculation change what they name."""
     assert result(*CLOSED, "--policy", "static")["policy"] == "static"

@@ -129,7 +129,7 @@ LIBRARIES: Final[Mapping[str, tuple[str, int]]] = {
     "mlc": ("continuous", 80),
 }
 #: what a server adds: fitted by benchmarks/fit_server.py to vLLM 0.24's on one H200; other servers are taken to be alike
-SERVER: Final = Server(latency=6e-3, prepare=6e-3, between=1.5e-3)
+SERVER: Final = Server(latency=8e-3, prepare=6e-3, between=2e-3)
 
 
 def scheduling_of(served: Served, memory: EngineMemory | None) -> Scheduling:

@@ -9,6 +9,10 @@ What no request refers to stays and can be found until its room is asked for. It
 `v1/core/block_pool.py`), what was released first at its head; of one request the blocks that it alone had, its last one
 first. Who refers to a block refers to all before it and lets go of them later, so that no block is given up before
 those that follow it: none is ever kept that a match cannot reach.
+
+A prompt is known from when its request is admitted, where vLLM knows of each chunk as it is scheduled; what a request
+writes is not known, since traces have no ids of it. How much of a prompt must be computed in any case, its last token at
+least, is the caller's affair.
 """
 
 from __future__ import annotations
@@ -131,7 +135,9 @@ class Runs:
         hash_tokens: tokens of an id. [token]
         block_tokens: tokens of a pool block. Where ids do not end with blocks, as many are joined as do; an engine finds
             whole blocks only. [token]
-        partial: whether the last block of a prompt, which is not full, is known too.
+        partial: whether the last id of a prompt is known too where the prompt ends within it, with all of its tokens, as
+            statistics of traces count. An engine finds the full blocks among them, less than a block fewer; without it
+            none of that id is found.
     """
 
     _whole: ClassVar[bool]  # whether all of a run is given up at once, or its last ids

@@ -48,6 +48,7 @@ class Options:
         draft_cost: of drafting one token, as a share of a step of one sequence. [-]
         samples, beams: sequences of a request.
         sequences, tokens: of a step at most. [-, token]
+        reserve: share of the memory that is kept free, without an engine. [-]
     """
 
     policy: str | None = None
@@ -69,6 +70,7 @@ class Options:
     beams: int = 1
     sequences: int | None = None
     tokens: int | None = None
+    reserve: float = RESERVE
 
     @property
     def rows(self) -> int:
@@ -172,8 +174,8 @@ def check_options(ready: Ready, options: Options) -> None:
 
 
 def _plain_pool(ready: Ready, options: Options) -> Pool:
-    """Without an engine: nominal memory x (1 - 10 %) less the weights, on the fullest device."""
-    left = ready.deployment.accelerator.memory * (1 - RESERVE) - ready.weight_bytes
+    """Without an engine: nominal memory x (1 - reserve) less the weights, on the fullest device."""
+    left = ready.deployment.accelerator.memory * (1 - options.reserve) - ready.weight_bytes
 
     def sequence(context: int) -> float:
         return cache_on_one(ready, 1, context)
@@ -244,7 +246,7 @@ def _said(service: Service, memory: EngineMemory | None) -> Remarks:
         [
             None
             if memory is not None
-            else f"no engine's memory rules: a cache has {1 - RESERVE:.0%} of the memory less the weights",
+            else f"no engine's memory rules: a cache has {1 - options.reserve:.0%} of the memory less the weights",
             f"steps are put together as vLLM does: --policy {scheduling.policy}"
             if engine == "none" and not options.policy
             else None,

@@ -121,7 +121,7 @@ def trace_lines(file: TextIO, name: str) -> Iterator[str]:
                 f"{name}: line {number:,} is longer than {LONGEST_LINE:,} characters; it is no row of a trace"
             )
         if "\0" in line:
-            raise UsageError(f"{name}: line {number:,} is no text in UTF-8; a trace is CSV or JSON lines")
+            raise UsageError(f"{name}: line {number:,} is no text in UTF-8; a trace is CSV or JSON lines, unpacked")
         yield line
 
 
@@ -160,7 +160,8 @@ def _csv_trace(head: str, rest: Iterator[str], number: int, name: str, hash_toke
     form = max(tables, key=lambda each: sum(column.casefold() in names for column in each.columns.needed))
     missing = [column for column in form.columns.needed if column.casefold() not in names]
     if len(missing) == len(form.columns.needed):
-        raise UsageError(f"{name}: its first line, {shown(head)}, is no header of a trace; known are {KNOWN}")
+        hint = "; put commas between cells" if ";" in head or "\t" in head else ""
+        raise UsageError(f"{name}: its first line, {shown(head)}, is no header of a trace{hint}; known are {KNOWN}")
     if missing:
         raise UsageError(f"{name}: column {missing[0]} is missing; known headers are {KNOWN}")
     twice = next((column for column in form.columns.needed if names.count(column.casefold()) > 1), None)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from roofcast.calculators.check import WORST, Kept, Rule, judge, within
 from roofcast.calculators.check_baseline import Baseline, Places, moved, read_baseline, render_baseline, updated
-from roofcast.calculators.check_quantities import QUANTITIES, Case, Found
+from roofcast.calculators.check_quantities import QUANTITIES, Case
+from roofcast.calculators.check_rows import Found
 from roofcast.cli.check_fields import FIELDS
 from roofcast.cli.check_file import RuleFileError, read_rules
 from roofcast.cli.check_values import tokens
