@@ -14,6 +14,7 @@ from roofcast.calculators.kv_curves import KvCurves  # noqa: TC001
 from roofcast.calculators.levers import LeversResult  # noqa: TC001
 from roofcast.calculators.phases import Asked, answer_point, most_sequences
 from roofcast.calculators.price_rows import PriceResult  # noqa: TC001
+from roofcast.calculators.report_service import ServiceResult  # noqa: TC001
 from roofcast.calculators.roofline_table import RooflineResult  # noqa: TC001
 from roofcast.calculators.sweep import Sweep  # noqa: TC001
 from roofcast.calculators.validate import ValidateResult  # noqa: TC001
@@ -116,6 +117,8 @@ class ReportResult:
     """As `roofcast estimate`: the prompt, and decode at the loads that are shown."""
     sweep: Sweep | None
     """Decode from one sequence to all that fit; null where none fits."""
+    service: ServiceResult | None
+    """A server under load, simulated; null where it has no room for any request."""
     roofline: RooflineResult
     """As `roofcast roofline`."""
     kv: KvResult

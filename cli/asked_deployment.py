@@ -43,22 +43,26 @@ class AskedDeployment:
             return self
         return replace(self, machine=replace(self.machine, gpu=find_machine(None).accelerator.id))
 
-    def case(self) -> Case:
+    def case(self, *, modelled: bool = True) -> Case:
         """The deployment as rules of `check` have it.
+
+        Args:
+            modelled: whether an engine must be one whose rules of memory are modelled; others have no flags.
 
         Raises:
             UsageError, UnitError: naming the option.
         """
         from roofcast.calculators.cache_format import check_engine
         from roofcast.calculators.check_quantities import Case
-        from roofcast.calculators.engines.flags import check_flags
+        from roofcast.calculators.engines.flags import TAKES, check_flags
         from roofcast.cli.engine_flags import read_flags
         from roofcast.cli.machine import find_machine
 
         machine = self.machine
         check_engine(machine.engine)
         flags = read_flags(self.flags, {})
-        check_flags(machine.engine, flags)
+        if modelled or flags.given or machine.engine in TAKES:
+            check_flags(machine.engine, flags)
         machine.shards()
         return Case(
             model=self.model,

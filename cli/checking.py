@@ -194,8 +194,9 @@ class Setups:
         def make() -> Loaded:
             asked = asked_load(case)
             load = asked.load()
-            done = loaded(self._service(case, load), load)
-            self.said += remarks(notes=load.notes())
+            service, said = self.service(case, load)
+            done = loaded(service, load)
+            self.said += said + remarks(notes=load.notes())
             return done
 
         made: Loaded = self._once(("loaded", replace(case, **dict.fromkeys(OF_LIMITS))), make)
@@ -209,15 +210,22 @@ class Setups:
         def make() -> Found:
             asked = asked_load(replace(case, rate=1.0))
             goal = Goal(case.ttft, case.tpot, None, case.percentile or 100.0)
-            return most_requests(self._service(case, asked.load()), asked.load, goal)
+            service, said = self.service(case, asked.load())
+            self.said += said
+            return most_requests(service, asked.load, goal)
 
         made: Found = self._once(("most", case), make)
         return made
 
-    def _service(self, case: Case, load: Load) -> Service:
-        """The deployment as `simulate` has it by default; of bounds alone where that is the basis."""
+    def service(self, case: Case, load: Load | None = None) -> tuple[Service, Remarks]:
+        """The deployment as `simulate` has it by default, of bounds alone where that is the basis; and what is assumed.
+
+        Args:
+            case: the deployment.
+            load: what is sent, which may say what prompts share.
+        """
         from roofcast.calculators.check_quantities import BOUND, without_constants
-        from roofcast.calculators.serving.service import service_of
+        from roofcast.calculators.serving.service import DEFAULT, service_of
         from roofcast.cli.simulating import AskedScheduling
 
         served, memory = self.served(case)
@@ -225,11 +233,9 @@ class Setups:
             served = replace(served, ready=replace(served.ready, expectation=None))
         elif served.ready.expectation is None:
             raise without_constants(case)
-        wanted = AskedScheduling().options(case, load)
+        wanted = DEFAULT if load is None else AskedScheduling().options(case, load)
         wanted = replace(wanted, tokens=case.max_num_batched_tokens, reserve=case.reserve)
-        service, said = service_of(served, memory, wanted)
-        self.said += said
-        return service
+        return service_of(served, memory, wanted)
 
     def _served(self, model: Model, case: Case, flags: Any) -> Any:  # noqa: ANN401 - Flags in, Served out
         """The model as the engine loads it."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SEARCHED: Final = "max"  # of --rate: who simulates looks for it
 DEFAULT_PROMPT: Final = "1024"
 DEFAULT_OUTPUT: Final = "128"
+DEFAULT_STAGGER: Final = "3%"
 LEAST_SCALE, MOST_SCALE = 1e-6, 1e6
 MOST_CLIENTS: Final = 1 << 20
 MOST_GROUPS: Final = 1 << 20
@@ -96,6 +97,14 @@ HashTokens = Annotated[
     int | None,
     typer.Option("--hash-tokens", metavar="N", help="Tokens of a prefix hash of --trace (default: 16; Mooncake: 512)."),
 ]
+Stagger = Annotated[
+    str | None,
+    typer.Option(
+        "--stagger",
+        metavar="SHARE",
+        help="Closed loop: outputs of one length vary by so much, as clients never stay in step (default: 3%).",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of chance: arrivals, lengths, groups.")]
 
 
@@ -119,6 +128,7 @@ class AskedLoad:
     shared_prefix: str | None = None
     prefix_groups: int | None = None
     hash_tokens: int | None = None
+    stagger: str | None = None
     seed: int = 0
     sources: dict[str, Source] = field(default_factory=dict, repr=False, compare=False)
 
@@ -177,7 +187,8 @@ class AskedLoad:
             load = traced(source.name, source.jobs, sending, source.hash_tokens, self.scale or 1.0)
             return replace(load, notes=lambda: _left_out(source))
         if self.lengths is None:
-            return synthetic(self._made(), sending, self._shared())
+            made = self._made()
+            return replace(synthetic(made, sending, self._shared()), notes=lambda: self._staggered(made))
         source = self._source("--lengths", self.lengths)
         load = synthetic(source.pairs(), sending, self._shared())
         return replace(load, notes=lambda: _left_out(source))
@@ -199,6 +210,7 @@ class AskedLoad:
             "shared_prefix": None if self.shared_prefix is None else parse_tokens(self.shared_prefix),
             "prefix_groups": self.prefix_groups,
             "hash_tokens": self.hash_tokens,
+            "stagger": self._stagger if self.concurrency is not None and made_up else None,
             "seed": self.seed,
         }
 
@@ -206,6 +218,24 @@ class AskedLoad:
     def _burstiness(self) -> float | str | None:
         """Infinity has no number in JSON."""
         return "inf" if self.burstiness == math.inf else self.burstiness
+
+    @property
+    def _stagger(self) -> float:
+        """Share by which outputs of one length vary; 0 in open loop. [-]"""
+        if self.concurrency is None:
+            return 0.0
+        return options.share(self.stagger or DEFAULT_STAGGER, "--stagger")
+
+    def _staggered(self, made: made.Apart) -> list[str]:
+        """That outputs vary although one length is asked for."""
+        from roofcast.calculators.serving.lengths import Uniform, parse_lengths
+
+        asked = parse_lengths(self.output or DEFAULT_OUTPUT)
+        if type(made.output) is type(asked) or not isinstance(made.output, Uniform):
+            return []
+        share = self.stagger or DEFAULT_STAGGER
+        alike = "clients whose requests are all of one length stay in step for ever, and their prompts queue"
+        return [f"outputs vary by {share}: {alike}; --stagger 0% has it so"]
 
     def _source(self, option: str, path: str) -> Source:
         """A file that is a trace; the same one every time."""
@@ -231,7 +261,7 @@ class AskedLoad:
 
     def _made(self) -> made.Apart:
         """Lengths that are made up."""
-        from roofcast.calculators.serving.lengths import Apart, Fixed, parse_lengths
+        from roofcast.calculators.serving.lengths import Apart, Fixed, Uniform, parse_lengths
 
         found = []
         texts = {"--prompt": self.prompt or DEFAULT_PROMPT, "--output": self.output or DEFAULT_OUTPUT}
@@ -241,13 +271,17 @@ class AskedLoad:
             except UsageError as error:
                 raise UsageError(f"{option} {error}") from error
         prompt, output = found
+        share, text = self._stagger, texts["--output"]
+        if share and isinstance(output, Fixed) and round(output.tokens * share):
+            least, most = round(output.tokens * (1 - share)), round(output.tokens * (1 + share))
+            output, text = Uniform(least, most), f"{least:,} to {most:,}"
         shared = self._shared()
         if shared is not None and isinstance(prompt, Fixed) and prompt.tokens < shared.tokens and self.lengths is None:
             raise UsageError(
                 f"--shared-prefix {self.shared_prefix}: it is longer than the prompt of {prompt.tokens:,} tokens; it is a "
                 "part of --prompt"
             )
-        return Apart(prompt, output, f"{texts['--prompt']} in, {texts['--output']} out")
+        return Apart(prompt, output, f"{texts['--prompt']} in, {text} out")
 
     def _shared(self) -> loads.SharedPrefix | None:
         """What prompts share."""
@@ -305,6 +339,7 @@ OPTIONS: Final = {
     "--shared-prefix": "shared_prefix",
     "--prefix-groups": "prefix_groups",
     "--hash-tokens": "hash_tokens",
+    "--stagger": "stagger",
 }
 # an option, those that it does not go with, and why
 CONFLICTS: Final = (
@@ -315,6 +350,7 @@ CONFLICTS: Final = (
         ("--prompt", "--output", "--lengths"),
         "a trace has lengths of its own; --lengths FILE draws from them",
     ),
+    ("--stagger", ("--trace", "--lengths"), "a file's outputs vary by themselves"),
     ("--trace", ("--shared-prefix",), "a trace says itself what its prompts share"),
     ("--lengths", ("--prompt", "--output"), "lengths are the file's; give one"),
 )
@@ -323,5 +359,6 @@ NEEDS: Final = (
     ("--scale", "--trace"),
     ("--hash-tokens", "--trace"),
     ("--burstiness", "--rate"),
+    ("--stagger", "--concurrency"),
     ("--prefix-groups", "--shared-prefix"),
 )

@@ -210,6 +210,13 @@ def _load(setting: Setting) -> Document:
     return replace(document, charts=sweep_charts(made))
 
 
+def _service(setting: Setting) -> Document | None:
+    """As `simulate`; None where nothing fits."""
+    from roofcast.cli.report_service import service_part
+
+    return service_part(setting, _workload(setting).requests[0])
+
+
 def _roofline(setting: Setting) -> Document:
     """As `roofline`, of the same points."""
     from roofcast.calculators.roofline_table import roofline_result
@@ -379,6 +386,7 @@ def _sources(setting: Setting) -> Document:
 PARTS: Final[Mapping[str, Callable[[Setting], Document | None]]] = {
     "memory": lambda setting: setting.memory,
     "load": _load,
+    "service": _service,
     "roofline": _roofline,
     "cache": _cache,
     "gpus": _gpus,

@@ -35,6 +35,7 @@ def simulate(
     shared_prefix: loading.SharedPrefix = None,
     prefix_groups: loading.PrefixGroups = None,
     hash_tokens: loading.HashTokens = None,
+    stagger: loading.Stagger = None,
     seed: loading.Seed = 0,
     ttft: Annotated[
         str | None, typer.Option("--ttft", metavar="TIME", help="Promise: time to the first token, such as 500ms.")
@@ -157,7 +158,7 @@ def simulate(
         AskedDeployment(model or "", machine, flags, weights, kv, efficiency, lookup),
         loading.AskedLoad(
             trace, rate, scale, requests, concurrency, prompt, output, lengths, burstiness, shared_prefix, prefix_groups,
-            hash_tokens, seed,
+            hash_tokens, stagger, seed,
         ),
         AskedScheduling(
             policy, order, routing, prefill_replicas, decode_replicas, kv_link, kv_memory, preemption, host_link,

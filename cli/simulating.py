@@ -210,7 +210,7 @@ def simulated(asked: AskedSimulate) -> Document:
         raise UsageError("--rate max finds the most that keep a promise; give --ttft, --tpot or --itl too")
     load = asked.load.load(1.0 if searched else None)
     asked = replace(asked, deployed=asked.deployed.placed())
-    case = asked.deployed.case()
+    case = asked.deployed.case(modelled=False)
     wanted = asked.scheduling.options(case, load)
     setups = Setups(constants, asked.deployed.lookup.offline)
     served, memory = setups.served(case)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Document, Table
 
 NO_ENGINE: Final = "none"
-ROWS: Final = re.compile(r"(?:memory\b.*|term|)$")  # first heading of tables whose rows are terms too
+ROWS: Final = re.compile(r"(?:memory\b.*|term|time|rate|)$")  # first heading of tables whose rows are terms too
 ASKED: Final = frozenset(("context",))  # columns that repeat what was asked; as a row it is an engine's term
 # what a command means by a heading that means something else elsewhere, or that has no formula there
 OWN: Final[Mapping[tuple[str, str], str | None]] = {
@@ -38,6 +38,12 @@ OWN: Final[Mapping[tuple[str, str], str | None]] = {
     ("price", "input"): None,  # a price list's
     ("price", "cached"): None,
     ("price", "output"): None,
+    ("simulate", "ttft"): "simulated_times",
+    ("simulate", "tpot"): "simulated_times",
+    ("simulate", "requests"): None,
+    ("simulate", "requests a step"): None,
+    ("simulate", "busy"): None,
+    ("simulate", "steps"): "step_seconds",
     ("validate", "by"): None,
     ("validate", "tokens"): None,
     ("validate", "weights"): None,

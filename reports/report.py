@@ -9,12 +9,11 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.report import MEETS, MISSES, MOST_AT_ONCE, NO_ROOM, SERVER, TPOT, TTFT, Limits, ReportResult
 from roofcast.calculators.report import MEMORY as MEMORY_ENDS
 from roofcast.calculators.roofline import COMPUTE, LINK, MEMORY
-from roofcast.hwdb.units import show_si
 from roofcast.reports.deployed import on_devices, setup_lines
 from roofcast.reports.document import Document, Key, Section, plain
 from roofcast.reports.dollars import money
 from roofcast.reports.numbers import context_name, count, figures, millis, sequences
-from roofcast.reports.report_leads import LEADS, output_cost
+from roofcast.reports.report_leads import LEADS, limit_words, output_cost
 from roofcast.reports.report_sources import origin_tables
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 #: part -> title of its section
 TITLES: Final[Mapping[str, str]] = {
     "memory": "What fits",
-    "load": "Speed under load",
+    "load": "Speed of a batch",
+    "service": "A server under load",
     "roofline": "Roofline",
     "cache": "KV cache against context",
     "gpus": "Beside other GPUs",
@@ -45,11 +45,11 @@ ENDS: Final[Mapping[str | None, str]] = {
     SERVER: "the server runs no more at once, by its slots or its limit of requests",
 }
 LIMITS: Final = (
-    "held against one prompt alone and against steps that no prompt interrupts: what other prompts and queues add, and the "
-    "percentiles of a server, are not in them"
+    "held against one prompt alone and against steps that no prompt interrupts; what other prompts and queues add is under "
+    "'A server under load'"
 )
 QUEUES: Final = (
-    "times are of steps as they run, without queueing: what waits under a load that comes and goes is not in them"
+    "times are of steps as they run, without queueing, but for those under 'A server under load', which is simulated"
 )
 
 
@@ -94,6 +94,7 @@ def _result(verdict: Verdict, parts: Mapping[str, Document]) -> ReportResult:
         fit=found.get("memory"),
         estimate=found["load"],
         sweep=load.get("sweep"),
+        service=found.get("service"),
         roofline=found["roofline"],
         kv=found["cache"],
         curves=cache["kv"],
@@ -210,16 +211,6 @@ def _misses(verdict: Verdict) -> Iterator[str]:
         yield f"a prompt of {context_name(verdict.prompt)} alone takes {millis(verdict.ttft.seconds)} ms"
     if TPOT in reason and verdict.alone:
         yield f"a token of one sequence alone takes {millis(verdict.alone.tpot.seconds)} ms"
-
-
-def limit_words(limits: Limits) -> str:
-    """The limits that are asked.
-
-    >>> limit_words(Limits(0.5, 0.05))
-    'TTFT <= 500 ms and TPOT <= 50 ms'
-    """
-    asked = {"TTFT": limits.ttft_seconds, "TPOT": limits.tpot_seconds}
-    return " and ".join(f"{name} <= {show_si(value, 's', 4)}" for name, value in asked.items() if value is not None)
 
 
 def _would(fit: FitResult | None) -> list[str]:

@@ -6,6 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.report import NO_ROOM
+from roofcast.hwdb.units import show_si
 from roofcast.modelspec.step import DECODE, PREFILL
 from roofcast.reports.dollars import money
 from roofcast.reports.kv import sized
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.kv import KvResult
     from roofcast.calculators.levers import LeversResult
     from roofcast.calculators.price_rows import CostRow, PriceResult
-    from roofcast.calculators.report import Verdict
+    from roofcast.calculators.report import Limits, Verdict
+    from roofcast.calculators.report_service import ServiceResult
     from roofcast.calculators.roofline_table import RooflineResult
     from roofcast.calculators.validate import ValidateResult
 
@@ -59,6 +61,42 @@ def load_lead(_result: EstimateResult, verdict: Verdict) -> str:
         f"{count(top.batch)} at once make {ratio(top.batch / slower)} times the tokens of one, not {count(top.batch)} times: "
         f"they share the reading of the weights and not that of their caches, so a token takes {ratio(slower)} times as long"
     )
+
+
+def service_lead(result: ServiceResult, verdict: Verdict) -> str:
+    """How many requests a second keep the limits, or what the heaviest load makes of times."""
+    top, limits = result.loads[-1], verdict.limits
+    of = f"requests of {count(result.prompt)} tokens in and {count(result.output)} out"
+    if result.most_requests_per_second is not None:
+        met = next(load for load in result.loads if load.rate == result.most_requests_per_second)
+        return (
+            f"up to {figures(result.most_requests_per_second)} {of} may come a second, by chance, so that "
+            f"{result.percentile:g} of 100 keep {limit_words(limits)}; they make {figures(met.output_tokens_per_second)} tokens/s"
+        )
+    if top.ttft_seconds is None:
+        return f"{of} are longer than the server takes"
+    many = "one client" if top.clients == 1 else f"{count(top.clients)} clients"
+    missed = (
+        f"no rate of {of} keeps {limit_words(limits)} for {result.percentile:g} of 100; "
+        if top.share is not None
+        else ""
+    )
+    each = "" if top.tpot_seconds is None else f", and a token every {millis(top.tpot_seconds.p50)} ms"
+    return (
+        f"{missed}{many} that send {'them' if missed else of} without pause get the first token after "
+        f"{millis(top.ttft_seconds.p50)} ms in the median, 90 of 100 within {millis(top.ttft_seconds.p90)} ms{each}"
+    )
+
+
+def limit_words(limits: Limits) -> str:
+    """The limits that are asked.
+
+    >>> from roofcast.calculators.report import Limits
+    >>> limit_words(Limits(0.5, 0.05))
+    'TTFT <= 500 ms and TPOT <= 50 ms'
+    """
+    asked = {"TTFT": limits.ttft_seconds, "TPOT": limits.tpot_seconds}
+    return " and ".join(f"{name} <= {show_si(value, 's', 4)}" for name, value in asked.items() if value is not None)
 
 
 def roofline_lead(result: RooflineResult, verdict: Verdict) -> str:
@@ -175,6 +213,7 @@ def _gib(size: float) -> str:
 LEADS: Final[Mapping[str, Callable[[Any, Verdict], str]]] = {
     "memory": memory_lead,
     "load": load_lead,
+    "service": service_lead,
     "roofline": roofline_lead,
     "cache": cache_lead,
     "gpus": gpus_lead,

@@ -30,7 +30,7 @@ TIMES: Final[Mapping[str, str]] = {
 #: of rates -> field of the result
 RATES: Final[Mapping[str, str]] = {
     "requests": "requests_per_second",
-    "goodput, requests": "goodput_requests_per_second",
+    "goodput": "goodput_requests_per_second",
     "prompt tokens": "prompt_tokens_per_second",
     "output tokens": "output_tokens_per_second",
 }

@@ -94,6 +94,16 @@ EXAMPLES: Final[Mapping[str, tuple[Shown, ...]]] = {
     "attention": (Shown("attention llama-3.1-8b --gpu h100-sxm --context 4k", lines=7),),
     "speculate": (Shown("speculate --acceptance 0.8 --draft-cost 0.05 --k 1-4"),),
     "price": (Shown("price llama-3.1-8b --gpu h100-sxm --gpu-price 2.00 --batch 64 --api none", lines=13),),
+    "simulate": (
+        Shown(
+            "simulate llama-3.1-8b --gpu h100-sxm --engine vllm --rate 10 --requests 500 --ttft 300ms --tpot 20ms",
+            lines=25,
+        ),
+        Shown(
+            "simulate llama-3.1-8b --gpu h100-sxm --engine vllm --rate max --requests 500 --tpot 15ms --percentile 90",
+            lines=6,
+        ),
+    ),
     "report": (Shown("report llama-3.1-8b --gpu h100-sxm --engine vllm --context 1k --tpot 15ms", lines=5),),
     "validate": (Shown("validate points.csv --offline", lines=18, file=POINTS),),
     "check": (Shown("check rules.yaml  # exit 1", lines=8, file=RULES),),
@@ -113,6 +123,7 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "attention": ("attention.md",),
     "speculate": ("speculation.md",),
     "price": ("price.md",),
+    "simulate": ("serving.md", "engines.md", "efficiency.md"),
     "validate": ("validation.md", "efficiency.md"),
     "check": ("check.md",),
     "profile": ("profile.md", "efficiency.md"),

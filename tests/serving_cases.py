@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.serving.cluster import Cluster, Entry
@@ -249,3 +250,17 @@ def looped(concurrency: int, *lengths: tuple[int, int]) -> Load:
     """A closed loop of requests by prompt and output."""
     made = [Job(0.0, *length) for length in lengths]
     return Load("closed", lambda: iter(made), concurrency)
+
+
+def drawn(seed: int) -> Random:
+    """Draws that are the same every time."""
+    return Random(seed)  # noqa: S311 - nothing is kept secret
+
+
+def poisson(rate: float, count: int, lengths: tuple[int, int], seed: int = 0) -> Load:
+    """An open loop of requests of one prompt and output, whose gaps are exponential: mean 1 / rate."""
+    random, now, made = drawn(seed), 0.0, []
+    for _ in range(count):
+        now += random.expovariate(rate)
+        made.append(Job(now, *lengths))
+    return Load("poisson", lambda: iter(made))

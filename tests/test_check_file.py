@@ -47,7 +47,11 @@ rules:
   - {quantity: kv_tokens, at_least: 400k, engine_version: 0.10}
   - {quantity: tokens_per_second, context: 2k, at_least: 1500.5, network: 400 Gbit/s}
   - {quantity: cost_per_million_tokens, of: cached_input, prompt: 1k, output: 100, gpu_price: 2.5, at_most: 0.01}
-  - {quantity: ttft, percentile: 99, rate: 2, concurrency: 64, prompt: 1k, at_most: 1 s, name: later}
+  - {quantity: ttft, percentile: 99.5, rate: 2.5, requests: 2k, prompt: 1k, output: 100, at_most: 1 s, name: at a rate}
+  - {quantity: itl, percentile: 50, concurrency: 64, prompt: 1k, output: 100, at_most: 1 s}
+  - {quantity: e2e, percentile: 50, trace: some.csv, at_most: 1 min}
+  - {quantity: goodput, rate: 2, prompt: 1k, output: 100, ttft: 500ms, tpot: 50ms, at_least: 1.9}
+  - {quantity: requests_per_second, percentile: 99, prompt: 1k, output: 100, tpot: 50ms, at_least: 2}
 """
 
 
@@ -74,7 +78,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     """Every quantity and almost every field, read into SI, matrices taken apart, with the line of each rule."""
     rules = {rule.name: rule for rule in rules_of(tmp_path, EVERY)}
 
-    assert len(rules) == 10 + 6
+    assert len(rules) == 10 + 10
     chats = rules["a hundred chats at 4k"]
     assert (chats.quantity, chats.limit, chats.change, chats.line) == ("sequences", 100, None, 6)
     assert (chats.case.context, chats.case.engine, chats.case.flags.max_model_len) == (4096, "vllm", 8192)
@@ -89,7 +93,12 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     assert rules["weights_fit tp=2 engine=none reserve=5%"].case.reserve == 0.05
     assert rules["kv_tokens engine_version=0.10"].case.flags.engine_version == "0.10"  # YAML's number is 0.1
     assert rules["tokens_per_second context=2k network=400 Gbit/s"].case.network == 50e9
-    assert (rules["later"].case.percentile, rules["later"].case.rate, rules["later"].case.concurrency) == (99, 2, 64)
+    sent = rules["at a rate"].case
+    assert (sent.percentile, sent.rate, sent.requests, sent.prompt, sent.output) == (99.5, 2.5, 2048, 1024, 100)
+    assert (sent.batch, sent.prefix_hit) == (1, 0.0)  # defaults that are of one step
+    good = rules["goodput rate=2 prompt=1k output=100 ttft=500ms tpot=50ms"].case
+    assert (good.ttft, good.tpot) == (0.5, 0.05)
+    assert rules["e2e percentile=50 trace=some.csv"].case.trace == str(tmp_path / "some.csv")
 
 
 def test_defaults_count_for_rules_that_take_them(tmp_path: Path) -> None:

@@ -113,3 +113,15 @@ def test_what_is_given_up_is_forgotten(make: type[Runs]) -> None:
         cache.trim(40)
         assert len(runs(cache)) <= cache.kept <= 40
         assert len(cache._queue) == len(runs(cache))
+
+
+@pytest.mark.parametrize("make", [RadixCache, BlockCache])
+def test_a_match_outlives_a_split(make: type[Runs]) -> None:
+    """`1 2 3` was found in `1 2 3 4` before `1 2` parted it: taken afterwards, it refers to these three alone."""
+    cache = make(1, 1)
+    served(cache, [1, 2, 3, 4])
+    found = cache.match([1, 2, 3], 3)
+    served(cache, [1, 2])
+    cache.take(found)
+    assert runs(cache) == {(1, 2): 1, (1, 2, 3): 1, (1, 2, 3, 4): 0}
+    assert (cache.held, cache.kept) == (3, 1)

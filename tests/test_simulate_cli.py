@@ -200,6 +200,16 @@ def test_options_reach_the_simulator() -> None:
     assert samples["cache"]["reserved"] > result(*CLOSED)["cache"]["reserved"]
 
 
+def test_libraries_without_rules_of_memory_are_simulated() -> None:
+    """`transformers` computes a batch as one tensor; it has no flags, and `report` has no memory rules of it."""
+    found = result(*CLOSED, "--engine", "transformers")
+
+    assert (found["engine"], found["policy"], found["cache"]["kind"]) == ("transformers", "static", "paged")
+    refused = roofcast(*CLOSED, "--engine", "transformers", "--max-num-seqs", "4")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--engine transformers: its memory rules are not modelled" in refused.complaint
+
+
 def test_drafts_that_nobody_accepts_are_warned_of() -> None:
     """Layers that draft take memory, and nothing comes of it without --acceptance."""
     warnings = answer(*CLOSED, "--engine", "vllm", "--num-speculative-tokens", "3")["warnings"]

@@ -83,7 +83,7 @@ def _sglang(served: Served, memory: EngineMemory) -> Scheduling:
     least, most = MOST_RUNNING
     rows = min(most, max(least, tokens * 512 // max(1, memory.longest)))
     return Scheduling(
-        "prefill-first", flags.max_running_requests or memory.most or rows, chunk, NEW_TOKEN_RATIO, "prefix"
+        "prefill-first", flags.max_running_requests or memory.most or rows, chunk, NEW_TOKEN_RATIO
     )
 
 

@@ -29,7 +29,7 @@ class Highest:
 def highest(keeps: Callable[[float], bool], start: float = 1.0) -> Highest:
     """The highest rate that keeps a promise: doubled or halved until it does on one side alone, then halved between.
 
-    The middle is that of the logarithms, sqrt(a b), until b <= 1.01 a.
+    The middle is that of the logarithms, sqrt(a b), until b <= 1.01 a. [request/s]
 
     Args:
         keeps: whether a rate does; each is asked once.

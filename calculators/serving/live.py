@@ -142,7 +142,13 @@ class Tally:
     last: float = 0.0
 
     def finish(self, live: Live, now: float) -> None:
-        """A request is done."""
+        """Notes the times of a request that is done, as its client sees them, waiting included. [s]
+
+        TTFT = first token - arrival; TPOT = (last token - first token) / (n - 1), of n = 2 tokens or more;
+        end to end = last token - arrival; queue = first step that takes it - arrival. Percentiles are nearest ranks: the
+        least of the times that so large a share of the requests takes at most. ITL = a token - the one before it, of all
+        requests together, in bins of half a percent.
+        """
         job = live.job
         self.ttft.append(live.first - job.arrival)
         self.tpot.append((now - live.first) / (live.output - 1) if live.output > 1 else -1.0)

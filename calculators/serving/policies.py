@@ -111,6 +111,8 @@ class Static:
         made = []
         while (live := replica.admit()) is not None:
             made.append(live)
+        if replica.count:  # that were read elsewhere, or before
+            replica.pad()
         longest = max((live.todo for live in made), default=0)
         return [(live, longest) for live in made]
 
@@ -125,8 +127,11 @@ def _pieces(replica: Replica, budget: int) -> list[tuple[Live, int]]:
         made.append((live, new))
         budget -= new
     while budget > 0:
+        decoding = replica.count
         live = replica.admit()
-        if live is None:
+        if replica.policy.mixes:  # those whose cache came back decode in this step too
+            budget -= replica.count - decoding
+        if live is None or budget <= 0:
             break
         new = min(live.todo - live.computed, budget)
         made.append((live, new))

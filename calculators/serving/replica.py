@@ -136,7 +136,7 @@ class Replica:
             return None
         at = 0
         if self.limits.order == SHARED and self.cache is not None and len(waiting) > 1:
-            at = shared_first([live.job for live in waiting], self.cache)
+            at = shared_first((live.job for live in waiting), self.cache)
         live = waiting[at]
         if not self.memory.admit(live):
             self.blocked = True

@@ -209,7 +209,10 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
 
 
 def _good(tally: Tally, goal: Goal) -> tuple[int, float]:
-    """Requests that keep a promise of TTFT and TPOT, and their share of all that came."""
+    """Requests that keep a promise of TTFT and TPOT both, and their share of all that came, refused ones included. [-]
+
+    Goodput = these requests / makespan. [1/s]
+    """
     ttft = float("inf") if goal.ttft_seconds is None else goal.ttft_seconds
     tpot = float("inf") if goal.tpot_seconds is None else goal.tpot_seconds
     good = sum(1 for first, each in zip(tally.ttft, tally.tpot, strict=True) if first <= ttft and each <= tpot)
@@ -217,7 +220,11 @@ def _good(tally: Tally, goal: Goal) -> tuple[int, float]:
 
 
 def _cache(ran: Ran) -> Cache | None:
-    """The memory for caches, over the time in which replicas work."""
+    """The memory for caches, over the time in which replicas work. [-]
+
+    Share taken = sum of (taken x time) / (capacity x time with work); where several requests share blocks, these count
+    once. Tokens' states likewise: what is taken and holds none is room for tokens to come, or the rest of a last block.
+    """
     pool, options = ran.service.pool, ran.service.options
     holding = ran.writers or ran.readers
     busy = sum(one.busy for one in holding)
@@ -239,7 +246,10 @@ def _cache(ran: Ran) -> Cache | None:
 
 
 def _prefix(ran: Ran) -> Prefix | None:
-    """What prefix caches found; None without any."""
+    """What prefix caches found; None without any. [-]
+
+    Hit rate = prompt tokens found / all prompt tokens, of requests as they are first scheduled.
+    """
     caches = [one.cache for one in ran.readers if one.cache is not None]
     tally = ran.tally
     if not caches:
