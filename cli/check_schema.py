@@ -55,6 +55,7 @@ def _rule() -> Json:
         "required": ["quantity"],
         "additionalProperties": False,
         "dependentRequired": {"exclude": ["matrix"]},
+        "not": {"required": ["rate", "concurrency"]},
         "allOf": [_of_quantity(name) for name in QUANTITIES],
     }
 

@@ -31,7 +31,7 @@ def service_document(
     """Loads from light to heavy; `drawn` is what the chart shows."""
     of = (
         f"requests of {count(result.prompt)} tokens in and {count(result.output)} out, policy {result.policy}; TTFT and TPOT "
-        "in the median, and what 90 and 99 of 100 requests take at most; TTFT has the waiting in it{_sample(result)}"
+        f"in the median, and what 90 and 99 of 100 requests take at most; TTFT has the waiting in it{_sample(result)}"
     )
     notes = [
         of,
@@ -46,6 +46,13 @@ def service_document(
         remarks=said + remarks(notes=notes),
         charts=(Chart("spread", drawn, spread_says(drawn)),),
     )
+
+
+def _sample(result: ServiceResult) -> str:
+    """How many requests chance was asked for, where it was."""
+    if result.most_requests_per_second is None:
+        return ""
+    return f"; of {count(result.loads[0].requests)} that come by chance, `roofcast simulate --rate max` takes more"
 
 
 def _table(result: ServiceResult) -> Table:

@@ -219,12 +219,13 @@ def kept_words(kept: Kept) -> str:
 def _cache_line(cache: Cache) -> str:
     """How memory was handed out, and how full it was."""
     kind = f"in blocks of {count(cache.block_tokens)}" if cache.block_tokens else MEMORY.get(cache.kind, cache.kind)
-    of_taken = (
-        "" if cache.allocated_states is None else f" ({show_percent(cache.allocated_states, 1)} of what is taken)"
-    )
+    states = ""
+    if cache.states is not None and cache.allocated_states is not None:
+        held = show_percent(cache.allocated_states, 1)
+        states = f"; {show_percent(cache.states, 1)} hold tokens' states ({held} of what is taken)"
     return (
         f"KV memory of a replica: {count(cache.tokens)} tokens {kind}; in the mean {show_percent(cache.reserved, 1)} taken, at "
-        f"most {show_percent(cache.peak, 1)}; {show_percent(cache.states, 1)} hold tokens' states{of_taken}"
+        f"most {show_percent(cache.peak, 1)}{states}"
     )
 
 

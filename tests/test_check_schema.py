@@ -52,6 +52,10 @@ def test_the_schema_takes_what_is_read() -> None:
         pytest.param(("matrix: {model", "matrix: {modle"), id="matrix"),
         pytest.param(("weight_bytes, at_most", "weight_bytes, gpu: h100, at_most"), id="not-taken"),
         pytest.param(("gpu_price: 2.5", "gpu_price: -2.5"), id="price"),
+        pytest.param(("rate: 2.5", "rate: 2.5, concurrency: 4"), id="two-loads"),
+        pytest.param(("percentile: 99.5", "percentile: 100"), id="percentile"),
+        pytest.param(("ttft: 500ms, tpot", "ttft: 500, tpot"), id="limit-of-requests"),
+        pytest.param(("goodput, rate: 2", "goodput, batch: 2"), id="one-step"),
         pytest.param(("defaults: {model", "defaults: {name: a, model"), id="default"),
     ],
 )

@@ -104,15 +104,12 @@ class Cluster:
         else:
             self._next = next(self._jobs, None)
         every = [*self._readers, *self._writers]
-        alone = every[0] if len(every) == 1 else None
+        one = every[0] if len(every) == 1 else None
         while True:
             coming = self._coming()
-            if alone is None:
-                replica = self._earliest(every)
-            else:
-                replica = alone if alone.running or alone.waiting else None
+            replica = self._earliest(every) if one is None or one.idle else one
             if replica is not None and replica.clock < coming:
-                replica.advance(coming if alone is not None else self._horizon(replica, coming))
+                replica.advance(coming if one is not None else self._horizon(replica, coming))
             elif coming == inf:
                 return
             else:
@@ -148,9 +145,9 @@ class Cluster:
         if job is None:
             return
         self._next = next(self._jobs, None)
-        live = self._accepted(job)
-        if live is not None:
-            self._hand(self._readers, live, now)
+        accepted = self._accepted(job)
+        if accepted is not None:
+            self._hand(self._readers, accepted, now)
 
     def _hand(self, pool: Sequence[Replica], live: Live, now: float) -> None:
         ROUTES[self._entry.routing](pool, live.order).receive(live, now)

@@ -82,9 +82,7 @@ def _sglang(served: Served, memory: EngineMemory) -> Scheduling:
     tokens = memory.tokens[0] if memory.tokens else 0
     least, most = MOST_RUNNING
     rows = min(most, max(least, tokens * 512 // max(1, memory.longest)))
-    return Scheduling(
-        "prefill-first", flags.max_running_requests or memory.most or rows, chunk, NEW_TOKEN_RATIO
-    )
+    return Scheduling("prefill-first", flags.max_running_requests or memory.most or rows, chunk, NEW_TOKEN_RATIO)
 
 
 def _tensorrt(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001

@@ -108,7 +108,7 @@ class Static:
         if replica.count:
             replica.pad()
             return []
-        made = []
+        made: list[Live] = []
         while (live := replica.admit()) is not None:
             made.append(live)
         if replica.count:  # that were read elsewhere, or before
@@ -119,7 +119,7 @@ class Static:
 
 def _pieces(replica: Replica, budget: int) -> list[tuple[Live, int]]:
     """Prompts in the order in which they were admitted, then those that wait, as the budget lasts."""
-    made = []
+    made: list[tuple[Live, int]] = []
     for live in replica.partial:
         new = min(live.todo - live.computed, budget)
         if new <= 0:
@@ -146,11 +146,11 @@ def _whole(replica: Replica, budget: int) -> list[tuple[Live, int]]:
         made.append((live, live.todo - live.computed))
         budget -= live.todo - live.computed
     while replica.waiting and (not made or replica.waiting[0].todo <= budget):
-        live = replica.admit()
-        if live is None:
+        more = replica.admit()
+        if more is None:
             break
-        made.append((live, live.todo - live.computed))
-        budget -= live.todo - live.computed
+        made.append((more, more.todo - more.computed))
+        budget -= more.todo - more.computed
     return made
 
 

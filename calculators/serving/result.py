@@ -74,14 +74,14 @@ class Cache:
     """Tokens that it holds. [token]"""
     block_tokens: int | None
     """Of a block; null of contiguous reservations. [token]"""
-    states: float
-    """Share of it that holds tokens' states, in the mean. [-]"""
+    states: float | None
+    """Share of it that holds tokens' states, in the mean; null where requests or their samples share blocks. [-]"""
     reserved: float
     """Share of it that is taken by running requests, in the mean. [-]"""
     peak: float
     """Most that was taken. [-]"""
     allocated_states: float | None
-    """Of what is taken the share that holds tokens' states; null where nothing ever was. [-]"""
+    """Of what is taken the share that holds tokens' states; null where nothing ever was, or blocks are shared. [-]"""
 
 
 @dataclass(frozen=True, slots=True)

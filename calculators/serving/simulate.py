@@ -190,7 +190,7 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
         queue_seconds=spread(tally.queue),
         requests_per_second=rate(tally.done),
         prompt_tokens_per_second=rate(tally.prompt_tokens),
-        output_tokens_per_second=rate(tally.output_tokens),
+        output_tokens_per_second=rate(tally.output_tokens * service.options.samples),
         goodput_requests_per_second=rate(good),
         kept=Kept(goal, met, share) if promised else None,
         kv_utilisation=cache.reserved if cache else None,
@@ -233,15 +233,18 @@ def _cache(ran: Ran) -> Cache | None:
     capacity, taken = holding[0].memory.capacity, sum(one.taken for one in holding) / busy
     paged = options.kv_memory == PAGED
     tokens = taken * pool.block if paged else taken
-    states = min(sum(one.states for one in holding) / busy, tokens)
+    shared = options.rows > 1 or any(
+        one.cache is not None for one in holding
+    )  # states that several requests have in common
+    states = None if shared else min(sum(one.states for one in holding) / busy, tokens)
     return Cache(
         kind=options.kv_memory,
         tokens=pool.tokens,
         block_tokens=pool.block if paged else None,
-        states=states / pool.tokens,
+        states=None if states is None else states / pool.tokens,
         reserved=taken / capacity,
         peak=max(one.most for one in holding) / capacity,
-        allocated_states=states / tokens if tokens else None,
+        allocated_states=None if states is None or not tokens else states / tokens,
     )
 
 

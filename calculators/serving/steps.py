@@ -103,12 +103,14 @@ class StepTimes:
             return self._parts.tokens(phase, tokens)
         low = (tokens - 1) // TILE * TILE + 1
         high, share = low + TILE - 1, (tokens - low) / (TILE - 1)
-        ends = [self._tokens.get((phase, end)) for end in (low, high)]
-        if ends[0] is None:
-            ends[0] = self._tokens[phase, low] = self._parts.tokens(phase, low)
-        if ends[1] is None:
-            ends[1] = self._tokens[phase, high] = self._parts.tokens(phase, high)
-        return _between(ends[0], ends[1], share)
+        return _between(self._end(phase, low), self._end(phase, high), share)
+
+    def _end(self, phase: str, tokens: int) -> Cost:
+        """At an end of a tile."""
+        found = self._tokens.get((phase, tokens))
+        if found is None:
+            found = self._tokens[phase, tokens] = self._parts.tokens(phase, tokens)
+        return found
 
     def logits(self, phase: str, positions: int) -> Cost:
         """The head at so many positions."""
