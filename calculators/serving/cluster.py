@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -28,7 +29,7 @@ class Entry:
         longest: tokens of the longest request. [token]
         routing: how a replica is chosen, one of `ROUTES`.
         latency: from sending a request to the scheduler's seeing it, and of its tokens' way back. [s]
-        transfer: from the end of a prompt of so many tokens to its cache's being in another pool. [s]
+        transfer: of the cache of so many tokens over a reader's link to another pool, one after the other. [s]
     """
 
     longest: int
@@ -69,6 +70,7 @@ class Cluster:
         "_closed",
         "_entry",
         "_jobs",
+        "_links",
         "_next",
         "_order",
         "_pending",
@@ -86,6 +88,7 @@ class Cluster:
         self._next: Job | None = None
         self._closed = False
         self._pending: list[tuple[float, int, Live]] = []  # on their way to a pool: when they come there
+        self._links: dict[Replica, float] = {}  # until when a reader's link is busy [s]
         self.peak_waiting = 0
         longest = entry.longest - 1
         self._roomy = longest < 1 or (self._fits(1, longest) and self._fits(longest, 1))  # whether any request fits
@@ -93,7 +96,7 @@ class Cluster:
             one.on_end(self._ended)
         if writers:
             for one in readers:
-                one.on_end(self._handed)
+                one.on_end(partial(self._handed, one))
 
     def run(self, load: Load) -> None:
         """All requests of a load, to the end."""
@@ -191,12 +194,14 @@ class Cluster:
         if self._closed:
             self._send(now)
 
-    def _handed(self, live: Live, now: float) -> None:
-        """A prompt is read: its cache goes to the other pool."""
+    def _handed(self, reader: Replica, live: Live, now: float) -> None:
+        """A prompt is read: its cache goes to the other pool, after those that the reader's link still carries."""
         if live.made >= live.output:
             self._ended(live, now)
             return
-        transfer = self._entry.transfer
         live.computed = live.todo
         live.last = live.job.prompt + live.output - 1
-        heappush(self._pending, (now + (transfer(live.todo) if transfer is not None else 0.0), live.order, live))
+        if self._entry.transfer is not None:
+            now = max(now, self._links.get(reader, 0.0)) + self._entry.transfer(live.todo)
+            self._links[reader] = now
+        heappush(self._pending, (now, live.order, live))
