@@ -182,9 +182,9 @@ def _against_limit(rule: Rule, found: Found) -> _Verdict | None:
         return None
     met = found.lasting and within(about.sign, found.value, rule.limit)
     side = "at least" if about.sign == AT_LEAST else "at most"
-    why = f" ({found.reason})" if found.reason and (not met or not found.lasting) else ""
+    why = f" ({found.reason})" if found.reason and not met else ""
     said = f"{show(found.value, about.unit)}; {side} {show(rule.limit, about.unit)} is required"
-    return _Verdict(OK if met else NOT_MET, rule.limit, said + why)
+    return _Verdict(OK if met else NOT_MET, rule.limit, said + why + _noted(found))
 
 
 def _against_baseline(rule: Rule, change: float, found: Found, kept: Kept | None, update: str) -> _Verdict | None:
@@ -206,8 +206,11 @@ def _against_baseline(rule: Rule, change: float, found: Found, kept: Kept | None
     said = f"{show(found.value, about.unit)}, {moved} the baseline's {show(kept.value, about.unit)}{better}"
     worse = "less" if about.sign == AT_LEAST else "more"
     most = f"; {show_percent(change, 0 if round(change * 100) == change * 100 else 1)} {worse} is allowed"
-    why = "" if found.lasting else f" ({found.reason})"
-    return _Verdict(OK if met else NOT_MET, allowed, said + ("" if better else most) + why)
+    return _Verdict(OK if met else NOT_MET, allowed, said + ("" if better else most) + _noted(found))
+
+
+def _noted(found: Found) -> str:
+    return f" ({found.note})" if found.note else ""
 
 
 def _accepted(rule: Rule, value: float | bool, kept: Kept | None) -> str:

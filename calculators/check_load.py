@@ -154,7 +154,7 @@ def goodput(case: Case, setups: Setups) -> Found:
     if done.reason:
         return Found(None, f"does not fit: {done.reason}")
     # a queue that keeps growing breaks any limit of TTFT in the end, while steps stay as long as they are
-    return Found(good_rate(done, case.ttft, case.tpot), done.growing, lasting=done.stable or case.ttft is None)
+    return Found(good_rate(done, case.ttft, case.tpot), note=done.growing, lasting=done.stable or case.ttft is None)
 
 
 def requests_per_second(case: Case, setups: Setups) -> Found:
@@ -171,4 +171,4 @@ def percentile_of(case: Case, setups: Setups, name: str) -> Found:
     if value is None:
         refused = f"{done.tally.rejected:,} of {done.tally.came:,} requests are refused, longer than the server takes"
         return Found(None, f"fewer than {percentile:g} of 100 are answered: {refused}")
-    return Found(value, done.growing, lasting=done.stable or name in STEADY)
+    return Found(value, note=done.growing, lasting=done.stable or name in STEADY)

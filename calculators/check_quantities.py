@@ -67,7 +67,7 @@ class Case:
         rate: requests a second that come by chance, whoever waits (open loop). [1/s]
         concurrency: clients that each send a request when their last one is answered (closed loop).
         trace: file of requests, in place of `prompt` and `output`.
-        requests: of a load; None is as `simulate` has it.
+        requests, stagger: of a load, and the share by which outputs of clients vary; None is as `simulate` has it.
         ttft, tpot: limits that a request must keep to be counted. [s]
     """
 
@@ -100,6 +100,7 @@ class Case:
     concurrency: int | None = None
     trace: str | None = None
     requests: int | None = None
+    stagger: float | None = None
     ttft: float | None = None
     tpot: float | None = None
 
@@ -311,10 +312,10 @@ MEMORY: Final = PLACED | {"reserve"}
 TIMED: Final = MEMORY | {"network", "basis"}
 #: what is sent, and how it is asked about
 LOADS: Final = frozenset(("rate", "concurrency", "trace"))
-SENT: Final = LOADS | {"requests", "prompt", "output"}
+SENT: Final = LOADS | {"requests", "stagger", "prompt", "output"}
 LOADED: Final = TIMED | SENT
 #: fields that mean nothing without a load, and those that mean nothing beside one
-OF_LOADS: Final = LOADS | {"requests", "percentile", "output"}
+OF_LOADS: Final = LOADS | {"requests", "stagger", "percentile", "output"}
 OF_ONE_STEP: Final = frozenset(("batch", "context", "prefix_hit"))
 #: what must be said under a load, and about which of its requests
 LENGTHS: Final = (*ON, "prompt", "output")

@@ -17,11 +17,13 @@ class Found:
     Args:
         value: in the quantity's unit; None where it does not fit.
         reason: why there is no value, or what stands behind a no; empty elsewhere.
+        note: what is to be said of the value, whether or not it will do.
         lasting: whether it stays so however many requests come; one that gets worse with each of them meets no limit.
     """
 
     value: float | bool | None
     reason: str = ""
+    note: str = ""
     lasting: bool = True
 
 

@@ -16,6 +16,7 @@ from roofcast.calculators.serving.lengths import Apart, Fixed
 from roofcast.calculators.serving.loads import Sending, default_requests, synthetic
 from roofcast.calculators.serving.service import service_of
 from roofcast.calculators.serving.simulate import simulate
+from roofcast.calculators.serving.stagger import staggered
 from roofcast.hwdb.efficiency_files import SERVER, kinship
 from roofcast.modelspec.step import DECODE, PREFILL
 
@@ -160,7 +161,7 @@ def _simulated(ready: Ready, point: Measurement) -> SimulateResult:
         )
     clients = point.batch or 1
     requests = min(default_requests(clients), max(MOST_REQUESTS, 2 * clients))
-    lengths = Apart(Fixed(max(1, round(point.prompt or 1))), Fixed(max(1, round(point.output))), "")
+    lengths = Apart(Fixed(max(1, round(point.prompt or 1))), staggered(max(1, round(point.output))), "")
     load = synthetic(lengths, Sending(concurrency=clients, requests=requests))
     result, _ = simulate(_service(ready), load)
     return result

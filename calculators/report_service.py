@@ -11,6 +11,7 @@ from roofcast.calculators.serving.lengths import Apart, Fixed
 from roofcast.calculators.serving.loads import Sending, synthetic
 from roofcast.calculators.serving.result import Goal, SimulateResult, Spread
 from roofcast.calculators.serving.simulate import simulate
+from roofcast.calculators.serving.stagger import staggered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,7 @@ class ServiceResult:
     prompt: int
     """Tokens of every prompt. [token]"""
     output: int
-    """Tokens that every request gets. [token]"""
+    """Tokens that every request gets, of clients 3 % more or less. [token]"""
     policy: str
     """How steps are put together."""
     percentile: float
@@ -82,10 +83,11 @@ def service_result(
         clients: loads in closed loop, from light to heavy.
     """
     goal = Goal(limits.ttft_seconds, limits.tpot_seconds, None, PERCENTILE)
-    lengths = Apart(Fixed(request.prompt), Fixed(request.output), f"{request.prompt} in, {request.output} out")
+    text = f"{request.prompt} in, {request.output} out"
 
     def answered(sending: Sending) -> SimulateResult:
-        return simulate(service, synthetic(lengths, sending), goal)[0]
+        output = Fixed(request.output) if sending.concurrency is None else staggered(request.output)
+        return simulate(service, synthetic(Apart(Fixed(request.prompt), output, text), sending), goal)[0]
 
     tried: dict[float, SimulateResult] = {}
 

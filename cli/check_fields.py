@@ -64,6 +64,7 @@ FIELDS: Final[Mapping[str, FieldRow]] = {
     "concurrency": FieldRow("count", "Clients that each send a request when their last is answered: a load, likewise."),
     "trace": FieldRow("text", "File of requests, from the folder of the rule file: a load, likewise."),
     "requests": FieldRow("count", "Requests of a load (default: as `roofcast simulate`)."),
+    "stagger": FieldRow("part", "Share by which outputs of clients vary, who never stay in step (default: 3%)."),
     "percentile": FieldRow("percentile", "Of 100 requests of a load so many: 99."),
     "ttft": FieldRow("seconds", "Time to the first token at most, of requests that are counted: 500ms."),
     "tpot": FieldRow("seconds", "Mean time per output token at most, likewise: 50ms."),
@@ -174,7 +175,7 @@ def _overruled(about: Quantity, found: Mapping[str, Any], own: Mapping[str, Any]
     if "concurrency" in own:
         gone |= {"rate"}
     elif LOADS & own.keys():
-        gone |= {"concurrency"}
+        gone |= {"concurrency", "stagger"}
     if {"prompt", "output"} & own.keys():
         gone |= {"trace"}
     sent = {**{name: value for name, value in found.items() if name not in gone}, **own}
@@ -193,16 +194,16 @@ def problems(read: Read, lost: Collection[str] = ()) -> Iterator[tuple[str, str]
         lost: fields that could not be read, of which nothing more is said; beside unknown ones none is missed.
     """
     known = all(name in FIELDS for name in lost)
-    for name, said in _problems(read):
+    for name, said in _problems(read, lost):
         if name not in lost and (known or not said.startswith(MISSING)):
             yield name, said
 
 
-def _problems(read: Read) -> Iterator[tuple[str, str]]:
+def _problems(read: Read, lost: Collection[str]) -> Iterator[tuple[str, str]]:
     about, values, quantity = read.about, read.values, read.values["quantity"]
     for name in sorted(read.own - about.takes - OF_RULE):
         yield name, f"{quantity} does not take it; it takes {', '.join(sorted(about.takes))}"
-    loaded = bool(about.loaded) and (about.searched or bool(LOADS & values.keys()))
+    loaded = bool(about.loaded) and (about.searched or bool(LOADS & {*values, *lost}))
     for name in about.loaded if loaded else about.needs:
         if name not in values and not (name in OF_LENGTHS and "trace" in values):
             yield name, f"{MISSING}; {quantity} needs it, here or in defaults"

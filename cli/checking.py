@@ -258,6 +258,7 @@ def asked_load(case: Case) -> AskedLoad:
         trace=case.trace,
         rate=None if case.rate is None else repr(case.rate),
         requests=case.requests,
+        stagger=None if case.stagger is None else repr(case.stagger),
         concurrency=case.concurrency,
         prompt=str(case.prompt) if made else None,
         output=str(case.output) if made else None,

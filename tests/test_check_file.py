@@ -48,7 +48,7 @@ rules:
   - {quantity: tokens_per_second, context: 2k, at_least: 1500.5, network: 400 Gbit/s}
   - {quantity: cost_per_million_tokens, of: cached_input, prompt: 1k, output: 100, gpu_price: 2.5, at_most: 0.01}
   - {quantity: ttft, percentile: 99.5, rate: 2.5, requests: 2k, prompt: 1k, output: 100, at_most: 1 s, name: at a rate}
-  - {quantity: itl, percentile: 50, concurrency: 64, prompt: 1k, output: 100, at_most: 1 s}
+  - {quantity: itl, percentile: 50, concurrency: 64, stagger: 5%, prompt: 1k, output: 100, at_most: 1 s}
   - {quantity: e2e, percentile: 50, trace: some.csv, at_most: 1 min}
   - {quantity: goodput, rate: 2, prompt: 1k, output: 100, ttft: 500ms, tpot: 50ms, at_least: 1.9}
   - {quantity: requests_per_second, percentile: 99, prompt: 1k, output: 100, tpot: 50ms, at_least: 2}

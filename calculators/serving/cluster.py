@@ -77,6 +77,7 @@ class Cluster:
         "_readers",
         "_roomy",
         "_tally",
+        "_ticket",
         "_writers",
         "peak_waiting",
     )
@@ -87,7 +88,8 @@ class Cluster:
         self._jobs: Iterator[Job] = iter(())
         self._next: Job | None = None
         self._closed = False
-        self._pending: list[tuple[float, int, Live]] = []  # on their way to a pool: when they come there
+        self._pending: list[tuple[float, int, Live | None]] = []  # what comes to a pool, by when: see `_push`
+        self._ticket = 0
         self._links: dict[Replica, float] = {}  # until when a reader's link is busy [s]
         self.peak_waiting = 0
         longest = entry.longest - 1
@@ -103,7 +105,7 @@ class Cluster:
         self._jobs, self._closed = load.jobs(), load.concurrency is not None
         if load.concurrency is not None:
             for _ in range(load.concurrency):
-                self._send(0.0)
+                self._push(self._entry.latency)
         else:
             self._next = next(self._jobs, None)
         every = [*self._readers, *self._writers]
@@ -132,38 +134,50 @@ class Cluster:
         return min(working, key=lambda one: one.clock) if working else None
 
     def _horizon(self, replica: Replica, coming: float) -> float:
-        """Until when nothing can come to a replica: of one that decodes, what readers have under way comes later."""
-        if replica not in self._writers:
-            return coming
-        return min([coming, *(one.clock for one in self._readers if not one.idle)])
+        """Until when nothing can come to a replica.
+
+        To one that decodes, what readers have under way comes later than their clocks; in closed loop a client may send to
+        any replica what follows on an answer of another.
+        """
+        found = coming
+        if replica in self._writers:
+            found = min([found, *(one.clock for one in self._readers if not one.idle)])
+        if self._closed:
+            others = [one for one in (*self._readers, *self._writers) if one is not replica and not one.idle]
+            found = min([found, *(one.soonest() + self._entry.latency for one in others)])
+        return found
 
     def _deliver(self, now: float) -> None:
         """The next request comes to its pool."""
-        pending, job = self._pending, self._next
-        if pending and pending[0][0] <= now:
-            _, _, live = heappop(pending)
-            pool = self._writers if self._writers and live.first >= 0 else self._readers
-            self._hand(pool, live, now)
+        if not self._pending or self._pending[0][0] > now:
+            job, self._next = self._next, next(self._jobs, None)
+            self._enter(job, now)
             return
-        if job is None:
+        _, _, live = heappop(self._pending)
+        if live is not None:
+            self._hand(self._writers, live, now)
             return
-        self._next = next(self._jobs, None)
-        accepted = self._accepted(job)
-        if accepted is not None:
-            self._hand(self._readers, accepted, now)
+        sent = now - self._entry.latency  # by a client, again until one is accepted
+        while (job := next(self._jobs, None)) is not None:
+            if self._enter(job._replace(arrival=sent), now):
+                return
+
+    def _enter(self, job: Job | None, now: float) -> bool:
+        """A request comes to those that read it; whether it is accepted."""
+        live = None if job is None else self._accepted(job)
+        if live is not None:
+            self._hand(self._readers, live, now)
+        return live is not None
 
     def _hand(self, pool: Sequence[Replica], live: Live, now: float) -> None:
         ROUTES[self._entry.routing](pool, live.order).receive(live, now)
         waiting = sum(len(one.waiting) for one in pool) if len(pool) > 1 else len(pool[0].waiting)
         self.peak_waiting = max(self.peak_waiting, waiting)
 
-    def _send(self, now: float) -> None:
-        """A client sends the next request; those that are refused are followed by another."""
-        while (job := next(self._jobs, None)) is not None:
-            live = self._accepted(job._replace(arrival=now))
-            if live is not None:
-                heappush(self._pending, (now + self._entry.latency, live.order, live))
-                return
+    def _push(self, now: float, live: Live | None = None) -> None:
+        """Something comes then: a request whose prompt is read, or whatever a client sends next."""
+        self._ticket += 1
+        heappush(self._pending, (now, self._ticket, live))
 
     def _accepted(self, job: Job) -> Live | None:
         """A request as the server takes it: cut at its longest length; None of a prompt that leaves no room for a token."""
@@ -192,7 +206,7 @@ class Cluster:
         """A request has all its tokens."""
         self._tally.finish(live, now)
         if self._closed:
-            self._send(now)
+            self._push(now + self._entry.latency)
 
     def _handed(self, reader: Replica, live: Live, now: float) -> None:
         """A prompt is read: its cache goes to the other pool, after those that the reader's link still carries."""
@@ -204,4 +218,4 @@ class Cluster:
         if self._entry.transfer is not None:
             now = max(now, self._links.get(reader, 0.0)) + self._entry.transfer(live.todo)
             self._links[reader] = now
-        heappush(self._pending, (now, live.order, live))
+        self._push(now, live)

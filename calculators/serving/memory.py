@@ -136,30 +136,31 @@ class Blocks:
         return -(-tokens // self._block) * self._per
 
     def _grown(self, before: int, after: int) -> float:
-        """Blocks that a request takes between two contexts, copies of a last block that several write to included."""
-        copies = self._weight - self._per if before % self._block and after > before else 0.0
-        return (self._filled(after) - self._filled(before)) * (self._weight / self._per) + copies
+        """Blocks that a request takes between two contexts, in all its samples."""
+        return (self._filled(after) - self._filled(before)) * self._paging.rows
 
     def fits(self, prompt: int, output: int) -> bool:
         """Whether a request would fit were it alone."""
         last = prompt + output - 1
-        return self._filled(prompt) + self._beside(prompt, last) + self._grown(prompt, last) <= self._pool.blocks
+        need = self._filled(prompt) + self._beside(prompt, prompt, last)
+        return need + self._grown(prompt, last) <= self._pool.blocks
 
-    def _beside(self, prompt: int, last: int) -> float:
-        """What a request takes beside the blocks of its tokens: windows, states, and what beams do not share."""
-        beams = self._paging.beams
-        more = (
-            beams(prompt, last - prompt) * self._per - self._filled(last)
-            if beams is not None and last > prompt
-            else 0.0
-        )
-        return self._pool.beside(last) + max(0.0, more)
+    def _beside(self, prompt: int, todo: int, last: int) -> float:
+        """What a request takes beside the blocks of its tokens: windows, states, what beams do not share, and copies.
+
+        Of a last block of `todo` tokens that is not full each sample has its own, since it writes to it.
+        """
+        beams, more = self._paging.beams, 0.0
+        if beams is not None and last > prompt:
+            more = max(0.0, beams(prompt, last - prompt) * self._per - self._filled(last))
+        copies = self._weight - self._per if todo % self._block and last > todo else 0.0
+        return self._pool.beside(last) + more + copies
 
     def admit(self, live: Live) -> bool:
         """Takes the blocks of all that is to be computed, less those of a prefix that is there."""
         pool, cache, paging = self._pool, self.cache, self._paging
         need, later = (
-            self._filled(live.todo) + self._beside(live.job.prompt, live.last),
+            self._filled(live.todo) + self._beside(live.job.prompt, live.todo, live.last),
             self._grown(live.todo, live.last),
         )
         if not paging.grows:
@@ -194,14 +195,10 @@ class Blocks:
         own.trim(max(0, int(self._pool.blocks - self.taken) // self._per))
 
     def join(self, live: Live) -> None:
-        """A request grows from its context on; copies of a last block that several write to are made now."""
-        if not self._paging.grows:
-            return
-        self._due[(self._step - live.context + 1) % self._block] += self._weight
-        self._rows += self._weight
-        if self._weight > self._per and live.context % self._block:
-            self.used += self._weight - self._per
-            self._count()
+        """A request grows from its context on."""
+        if self._paging.grows:
+            self._due[(self._step - live.context + 1) % self._block] += self._weight
+            self._rows += self._weight
 
     def room(self, steps: int) -> int:
         """Steps until blocks run out, counted residue by residue where it is near."""
@@ -241,8 +238,6 @@ class Blocks:
             self._due[(live.joined - live.context + 1) % self._block] -= self._weight
             self._rows -= self._weight
             grown = self._grown(live.context, context)
-            if context == live.context and self._weight > self._per and context % self._block:
-                grown = self._weight - self._per
         self._future = max(0.0, self._future - max(0.0, later - grown))
         self.used -= own + grown
         live.blocks = None

@@ -39,7 +39,7 @@ class Chunked:
         """Pieces of prompts, up to the budget less a token for each sequence that decodes."""
         if not replica.waiting and not replica.partial:
             return []
-        budget = replica.limits.tokens - replica.count
+        budget = replica.limits.tokens - replica.decoding
         return _pieces(replica, budget)
 
 
@@ -55,7 +55,7 @@ class Continuous:
 
     def chunks(self, replica: Replica) -> list[tuple[Live, int]]:
         """Whole prompts up to the budget; one at least where there is room for it."""
-        return _whole(replica, replica.limits.tokens - replica.count)
+        return _whole(replica, replica.limits.tokens - replica.decoding)
 
 
 class PrefillFirst:

@@ -39,7 +39,9 @@ class Limits:
         preemption: recompute or swap, what is done where memory runs out.
         host_link: bandwidth to the host's memory, one direction. [B/s]
         token_bytes: of a token's cache, on all devices of the replica. [B/token]
+        each: tokens of a step that a sequence takes which decodes: its own, and drafted ones. [token]
         reads: whether it ends requests at their first token, as a pool of prefill does.
+        alone: whether no one looks at how many requests it has, so that it may go on to its next end while it is full.
     """
 
     sequences: int
@@ -50,7 +52,9 @@ class Limits:
     preemption: str = RECOMPUTE
     host_link: float = inf
     token_bytes: float = 0.0
+    each: int = 1
     reads: bool = False
+    alone: bool = True
 
 
 class Replica:
@@ -65,7 +69,7 @@ class Replica:
     """
 
     __slots__ = (
-        "_ended", "_fresh", "_heap", "_last", "_step", "blocked", "busy", "cache", "clock", "count", "held", "limits", "memory",
+        "_ended", "_fresh", "_heap", "_last", "_mark", "_soonest", "_step", "blocked", "busy", "cache", "clock", "count", "held", "limits", "memory",
         "most", "partial", "peak", "policy", "preempted", "running", "series", "states", "steps", "taken", "tally", "ticks",
         "times", "waiting", "worked",
     )  # fmt: skip
@@ -87,8 +91,10 @@ class Replica:
         self.blocked = False  # whether the first that waits found no memory
         self._ended: Callable[[Live, float], None] = tally.finish
         self._last = 0.0  # when the last decode step ended [s]
+        self._mark: tuple[int, int, float] | None = None  # the state that it was computed in
+        self._soonest = 0.0  # when a request can be done at the earliest [s]
         self._step = 0.0  # how long the last step took, of steps without a pause [s]
-        self._fresh: list[float] = []  # when those that joined since then did [s]
+        self._fresh: list[Live] = []  # those that joined since then
         self.busy = self.states = self.taken = self.worked = (
             0.0  # [s], and times [s] of tokens, of memory, of sequences
         )
@@ -104,6 +110,21 @@ class Replica:
     def full(self) -> bool:
         """Whether one more that comes would have to wait in any case, until some request is done."""
         return self.blocked or len(self.running) >= self.limits.sequences
+
+    @property
+    def decoding(self) -> int:
+        """Tokens of a step that those take which decode. [token]"""
+        return self.count * self.limits.each
+
+    def soonest(self) -> float:
+        """When a request can be done at the earliest: were all that decode to do nothing else. [s]"""
+        if self.partial or self.waiting or not self.count:
+            return self.clock
+        mark = self.ticks, self.count, self.clock
+        if self._mark != mark:
+            _, seconds = self.times.run(self.count, self.held, self._next() - self.ticks, inf, self.limits.gain)
+            self._mark, self._soonest = mark, self.clock + seconds
+        return self._soonest
 
     def read_alone(self, policy: Policy) -> None:
         """It reads prompts, and others decode."""
@@ -127,35 +148,35 @@ class Replica:
         if chunks:
             self._mixed(chunks, self.count if self.policy.mixes else 0)
         elif self.count:
-            self._decode(inf if self.full or self.policy.deaf else horizon - self.clock)
+            heedless = self.limits.alone and (self.full or self.policy.deaf)
+            self._decode(inf if heedless else horizon - self.clock)
 
     def admit(self) -> Live | None:
         """The next that waits, with its room in memory; None where there is none, or no room."""
         waiting = self.waiting
-        if not waiting or self.full:
-            return None
-        at = 0
-        if self.limits.order == SHARED and self.cache is not None and len(waiting) > 1:
-            at = shared_first((live.job for live in waiting), self.cache)
-        live = waiting[at]
-        if not self.memory.admit(live):
-            self.blocked = True
-            return None
-        del waiting[at]
-        self.running[live] = None
-        self.peak = max(self.peak, len(self.running))
-        if live.queued < 0:
-            live.queued = self.clock
-            if self.cache is not None:
-                self._found(live)
-        if live.swapped:
-            self._back(live)
-            return self.admit()
-        if live.computed >= live.todo:  # its cache came from elsewhere
+        while waiting and not self.full:
+            at = 0
+            if self.limits.order == SHARED and self.cache is not None and len(waiting) > 1:
+                at = shared_first((live.job for live in waiting), self.cache)
+            live = waiting[at]
+            if not self.memory.admit(live):
+                self.blocked = True
+                return None
+            del waiting[at]
+            self.running[live] = None
+            self.peak = max(self.peak, len(self.running))
+            if live.queued < 0:
+                live.queued = self.clock
+                if self.cache is not None:
+                    self._found(live)
+            if live.computed < live.todo:
+                self.partial.append(live)
+                return live
+            if live.swapped:  # its cache comes back from the host's memory, or came from another pool
+                self._copy(live.todo)
+                live.swapped = False
             self._join(live)
-            return self.admit()
-        self.partial.append(live)
-        return live
+        return None
 
     def _found(self, live: Live) -> None:
         """Notes what a prefix cache had of a prompt."""
@@ -245,11 +266,12 @@ class Replica:
         """Times between tokens: of the first step also what those that decode waited before it."""
         gaps, count, gain = self.tally.gaps, self.count, self.limits.gain
         each, fresh = seconds / steps, self._fresh
-        if start > self._last or (fresh and fresh[0] < start):
-            old = count - len(fresh) * self.limits.rows
+        if start > self._last or (fresh and fresh[0].token < start):
+            new = [live.token for live in fresh if live.finish >= 0]
+            old = count - len(new) * self.limits.rows
             if old > 0:
                 gaps.add((start - self._last + each) / gain, old)
-            for when in fresh:
+            for when in new:
                 gaps.add((start - when + each) / gain, self.limits.rows)
             steps -= 1
         fresh.clear()
@@ -261,6 +283,9 @@ class Replica:
         """A prompt is read to the end, which makes a token."""
         if live.first < 0:
             live.first = self.clock
+        else:  # it was set back, and goes on
+            self.tally.gaps.add(self.clock - live.token, self.limits.rows)
+        live.token = self.clock
         live.made += 1
         if live.made >= live.output or self.limits.reads:
             self._leave(live, live.todo)
@@ -276,14 +301,15 @@ class Replica:
         self.count += self.limits.rows
         self.held += live.todo * self.limits.rows
         self.memory.join(live)
-        self._fresh.append(self.clock)
+        self._fresh.append(live)
 
     def pad(self) -> None:
         """All that decode do so until the last of them is done, as in a batch that is one tensor."""
-        last = max(self._heap)[0]
-        for _, _, live in self._heap:
+        batch = [(order, live) for finish, order, live in self._heap if live.finish == finish]
+        last = max(live.finish for _, live in batch)
+        for _, live in batch:
             live.finish = last
-        self._heap = [(last, order, live) for _, order, live in self._heap]
+        self._heap = [(last, order, live) for order, live in batch]
 
     def _done(self) -> None:
         """Ends requests that have all their tokens."""
@@ -321,6 +347,7 @@ class Replica:
         if joined:
             context = self._context(live)
             live.made += context - live.context
+            live.token = self._last if context > live.context else live.token
             self._unjoin(live)
         else:
             self.partial.remove(live)
@@ -336,12 +363,6 @@ class Replica:
             return
         tally.recomputed += context
         live.todo, live.computed = live.job.prompt + live.made, 0
-
-    def _back(self, live: Live) -> None:
-        """A request's cache comes back from the host's memory."""
-        self._copy(live.todo)
-        live.swapped = False
-        self._join(live)
 
     def _copy(self, tokens: int) -> None:
         """The cache of so many tokens goes over the link to the host, and the replica waits for it."""

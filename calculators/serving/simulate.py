@@ -9,7 +9,7 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.estimate import layout_of, provenance_of
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.serving.beams import BeamBlocks
-from roofcast.calculators.serving.cluster import Cluster, Entry
+from roofcast.calculators.serving.cluster import ROUND_ROBIN, Cluster, Entry
 from roofcast.calculators.serving.live import Tally, spread
 from roofcast.calculators.serving.memory import PAGED, Blocks, Contiguous, Paging
 from roofcast.calculators.serving.policies import POLICIES, PrefillFirst
@@ -133,6 +133,8 @@ def _replica(service: Service, times: StepTimes, memory: Memory, tally: Tally, s
         preemption=options.preemption,
         host_link=options.host_link * service.ready.deployment.shards.joined,
         token_bytes=service.pool.token_bytes,
+        each=1 + options.drafted if options.gain > 1 else 1,
+        alone=options.routing == ROUND_ROBIN or service.replicas + options.writers == 1,
     )
     replica = Replica(times, memory, POLICIES[scheduling.policy](), limits, tally, series)
     if isinstance(memory, Blocks):

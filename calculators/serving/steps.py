@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.expected.host import HostConstants
 
 TILE: Final = 64  # rows of the smallest tile of matrix products: between its ends their time is a straight line [token]
-EXACT: Final = 256  # tokens up to which each number is computed by itself [token]
+EXACT: Final = 512  # tokens up to which each number is computed by itself [token]
 RATIO: Final = 1.15  # from one context to the next that attention is computed at
 PIECE: Final = 32  # tokens between prompts that attention is computed at [token]
 LONGEST: Final = 1 << 26  # [token]
@@ -44,9 +44,9 @@ def knots(caps: Sequence[int] = ()) -> list[int]:
 class StepTimes:
     """Times of steps: as `Estimate` sums them, with attention interpolated between contexts that lie close together.
 
-    A step's time is tokens(T) + logits(P) + attention(B, mean context) + sum of prompts' pieces + host. Tokens up to 256
+    A step's time is tokens(T) + logits(P) + attention(B, mean context) + sum of prompts' pieces + host. Tokens up to 512
     and the ends of tiles beyond, and every number of sequences, are computed as they first come; so are contexts at
-    1.15 times one another. In between it is a straight line, off by less than 0.2 %. [s]
+    1.15 times one another. In between it is a straight line, off by less than 0.5 %. [s]
 
     Args:
         ready: the deployment; its constants, or its bounds where there are none.
