@@ -33,6 +33,13 @@ MOST_REPLICAS: Final = 4096
 MOST_ROWS: Final = 64  # samples or beams of a request
 EVERY: Final = 1000  # requests between two looks at the progress bar
 SERIES_ENDING: Final = ".csv"
+#: flags of engines that simulation takes without one -> what they limit
+LIMITS: Final = {
+    "max_num_seqs": "sequences",
+    "max_num_batched_tokens": "tokens",
+    "max_model_len": "longest",
+    "block_size": "block",
+}
 OFF: Final = "off"
 UNLIMITED: Final = "unlimited"
 #: engine -> its prefix cache; hashed blocks elsewhere
@@ -209,9 +216,10 @@ def simulated(asked: AskedSimulate) -> Document:
     if searched and not goal.given:
         raise UsageError("--rate max finds the most that keep a promise; give --ttft, --tpot or --itl too")
     load = asked.load.load(1.0 if searched else None)
-    asked = replace(asked, deployed=asked.deployed.placed())
+    deployed, limits = without_engine(asked.deployed.placed())
+    asked = replace(asked, deployed=deployed)
     case = asked.deployed.case(modelled=False)
-    wanted = asked.scheduling.options(case, load)
+    wanted = replace(asked.scheduling.options(case, load), **limits)
     setups = Setups(constants, asked.deployed.lookup.offline)
     served, memory = setups.served(case)
     service, said = service_of(served, memory, wanted)
@@ -219,6 +227,22 @@ def simulated(asked: AskedSimulate) -> Document:
     setups.note(case, in_memory=memory is not None, contexts=())
     said += of_run + setups.said + setups.of_models() + _undrafted(wanted)
     return simulate_document(result, _inputs(asked, case, service, goal), said)
+
+
+def without_engine(deployed: AskedDeployment) -> tuple[AskedDeployment, dict[str, Any]]:
+    """Without an engine, the flags that limit its scheduling: here they are the service's own.
+
+    Raises:
+        UsageError, UnitError: a value that cannot be.
+    """
+    from roofcast.cli.engine_flags import read_flags
+
+    if deployed.machine.engine != "none":
+        return deployed, {}
+    given = {name: text for name, text in deployed.flags.items() if name in LIMITS and text is not None}
+    flags = read_flags(given, {})
+    left = {name: text for name, text in deployed.flags.items() if name not in given}
+    return replace(deployed, flags=left), {LIMITS[name]: getattr(flags, name) for name in given}
 
 
 def _run(service: Service, load: Load, goal: Goal) -> tuple[SimulateResult, Remarks]:

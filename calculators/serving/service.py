@@ -134,6 +134,8 @@ def service_of(served: Served, memory: EngineMemory | None, options: Options = D
     )
     if scheduling.tokens < scheduling.sequences:
         scheduling = replace(scheduling, sequences=scheduling.tokens)
+    if scheduling.tokens < 1 or scheduling.sequences < 1:
+        raise UsageError("--max-num-seqs and --max-num-batched-tokens must be 1 or more")
     pool = _plain_pool(served.ready, options) if memory is None else _engine_pool(served.ready, memory, options)
     reason = memory.reason or "" if memory is not None else ""
     if not reason and pool.blocks < 1:
@@ -181,7 +183,7 @@ def _plain_pool(ready: Ready, options: Options) -> Pool:
         return cache_on_one(ready, 1, context)
 
     growth = (sequence(2 * LONG) - sequence(LONG)) / LONG
-    longest = ready.model.spec.max_context or (int(left / growth) if growth else LONG)
+    longest = options.longest or ready.model.spec.max_context or (int(left / growth) if growth else LONG)
     return _pool(ready, left, growth, sequence, (options.block or BLOCK, max(1, longest)))
 
 
