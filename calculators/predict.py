@@ -34,7 +34,7 @@ PROMPTS: Final = frozenset(("prefill_seconds", "ttft_seconds"))
 MOST_REQUESTS: Final = 4096  # that are simulated for a point, or two a client
 #: standard deviation of ln(measured / simulated) of the time to the first token of servers: its 80th percentile over 1.2816.
 #: Source: the 20 published points with several requests at once, of flags and lengths that their pages do not state
-WAITING: Final = 0.75
+WAITING: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)

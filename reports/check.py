@@ -90,13 +90,14 @@ def headroom(row: RuleRow) -> float | None:
     """How far a value is inside its limit, as a share of the limit; negative outside. [-]
 
     At least: actual / required - 1. At most: 1 - actual / required. None where the two are no numbers, or the limit
-    is 0.
+    is 0, and where no value would do, as of a queue that keeps growing.
     """
     numbers = _numbers(row.actual, row.required)
     if numbers is None or not numbers[1]:
         return None
     actual, required = numbers
-    return (required - actual if row.sign == UPPER else actual - required) / abs(required)
+    room = (required - actual if row.sign == UPPER else actual - required) / abs(required)
+    return None if room > 0 and row.status == FAILED else room
 
 
 def change(row: RuleRow) -> float | None:

@@ -124,11 +124,73 @@ def test_ttft_alone_is_the_prefill(asked: list[Asked]) -> None:
     assert len(asked) == 1
 
 
-def test_ttft_under_load_is_not_estimated(asked: list[Asked]) -> None:
-    """How long prompts wait is simulated."""
-    with pytest.raises(UnansweredError, match="under load"):
-        predicted("ttft_seconds", batch=2, prompt=512)
-    assert not asked
+def test_ttft_under_load_is_simulated(asked: list[Asked], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mean of 0.1 s, and e^(1.2816 x sqrt(1 + 0.3^2)) = 3.811 times as much at the high end; the bound is the prompt's."""
+    spread = SimpleNamespace(ttft_seconds=SimpleNamespace(mean=0.1))
+    monkeypatch.setattr(predict, "_simulated", lambda *_: spread)
+    monkeypatch.setattr(predict, "kinship", lambda: {"server": 0.3})
+    made = predicted("ttft_seconds", batch=2, prompt=512, output=100)
+
+    assert numbers(made) == pytest.approx([0.020, 0.1, 0.1 / 3.811, 0.3811], rel=1e-3)
+    assert [(one.phase, one.batch) for one in asked] == [("prefill", 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({}, "not stated: output"), ({"output": 100, "cached": 256}, "cached in part")],
+)
+def test_ttft_under_load_needs_to_know_the_load(asked: list[Asked], fields: dict[str, Any], said: str) -> None:
+    """How long others stay, and what prompts share, is not guessed."""
+    with pytest.raises(UnansweredError, match=said):
+        predicted("ttft_seconds", batch=2, prompt=512, **fields)
+    assert asked
+
+
+def deployed(**fields: Any) -> tuple[Ready, Measurement]:
+    """Return a real deployment, and a point that was measured on it."""
+    own: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": 1, "tp": 1, "engine": "vllm"} | fields
+    point = Measurement("here", "ttft_seconds", 1.0, **own)
+    return Setups(Efficiencies(wanted=True, file=None), offline=True).ready(point), point
+
+
+def test_ttft_under_load_is_as_simulate_answers() -> None:
+    """The mean of the same server, clients and lengths, which wait for one another; of one client it is a prefill."""
+    from tests.running import result
+
+    made, alone = (
+        PREDICTORS["ttft_seconds"](*deployed(batch=batch, prompt=512, output=64)).expected for batch in (32, 1)
+    )
+    options = ("--engine", "vllm", "--concurrency", "32", "--prompt", "512", "--output", "64")
+    own = result("simulate", "llama-3.1-8b", "--gpu", "h100-sxm", *options)
+
+    assert made == pytest.approx(own["ttft_seconds"]["mean"])
+    assert (made or 0) > 2 * (alone or 0)
+
+
+def test_a_server_that_does_not_start_by_default_has_what_is_left() -> None:
+    """One L4 has no room for a request of 131,072 tokens, so that a server without flags does not start; the point's did."""
+    made = PREDICTORS["ttft_seconds"](*deployed(gpu="l4", batch=4, prompt=512, output=64))
+
+    assert made.expected is not None
+
+
+def test_requests_that_no_server_takes_are_not_answered() -> None:
+    """A prompt beyond the model's own maximum is refused by the server as it is started by default."""
+    with pytest.raises(UnansweredError, match="takes no such request"):
+        PREDICTORS["ttft_seconds"](*deployed(batch=2, prompt=200_000, output=64))
+
+
+def test_published_servers_lie_in_their_intervals() -> None:
+    """About 80 of 100 points of a time to the first token under load, as the interval promises."""
+    from roofcast.calculators.validate import validate_result
+    from roofcast.cli.validating import gathered
+
+    points = [one for one in gathered((), {}).points if one.quantity == "ttft_seconds" and (one.batch or 1) > 1]
+    setups = Setups(Efficiencies(wanted=True, file=None), offline=True)
+    rows = [row for row in validate_result(points, setups.ready, ()).points if row.reason is None]
+
+    assert len(rows) == 20
+    assert 0.7 <= sum(bool(row.inside) for row in rows) / len(rows) <= 0.95
 
 
 def test_output_rate_is_requests_over_their_time_a_token(asked: list[Asked]) -> None:

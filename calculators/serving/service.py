@@ -49,6 +49,7 @@ class Options:
         samples, beams: sequences of a request.
         sequences, tokens: of a step at most. [-, token]
         reserve: share of the memory that is kept free, without an engine. [-]
+        longest: tokens of the longest request, without an engine. [token]
     """
 
     policy: str | None = None
@@ -71,6 +72,7 @@ class Options:
     sequences: int | None = None
     tokens: int | None = None
     reserve: float = RESERVE
+    longest: int | None = None
 
     @property
     def rows(self) -> int:
@@ -134,8 +136,6 @@ def service_of(served: Served, memory: EngineMemory | None, options: Options = D
     )
     if scheduling.tokens < scheduling.sequences:
         scheduling = replace(scheduling, sequences=scheduling.tokens)
-    if scheduling.tokens < 1 or scheduling.sequences < 1:
-        raise UsageError("--max-num-seqs and --max-num-batched-tokens must be 1 or more")
     pool = _plain_pool(served.ready, options) if memory is None else _engine_pool(served.ready, memory, options)
     reason = memory.reason or "" if memory is not None else ""
     if not reason and pool.blocks < 1:
