@@ -103,6 +103,7 @@ def service_result(
     most = None
     if goal.given and _met(alone) and alone.requests_per_second:  # whoever comes is quickest where nobody else is
         most = highest(keeps, alone.requests_per_second * START).rate
+    found: list[tuple[float | None, int | None, SimulateResult]]
     if most is None:
         found = [(None, one, alone if one == 1 else answered(Sending(concurrency=one))) for one in clients]
         drawn = found[-1][2]

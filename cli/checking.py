@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: flags that change what is computed, and not memory alone
 TIMED_FLAGS: Final = ("dtype", "quantization")
-#: what is asked about a load, and not of it
-OF_LIMITS: Final = ("percentile", "ttft", "tpot")
 
 
 @dataclass(slots=True)
@@ -199,7 +197,7 @@ class Setups:
             self.said += said + remarks(notes=load.notes())
             return done
 
-        made: Loaded = self._once(("loaded", replace(case, **dict.fromkeys(OF_LIMITS))), make)
+        made: Loaded = self._once(("loaded", replace(case, percentile=None, ttft=None, tpot=None)), make)
         return made
 
     def most_requests(self, case: Case) -> Found:

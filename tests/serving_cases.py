@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.steps import Chunk
 
 ALWAYS: Final = 1 << 30  # decode steps
+MOST_CALLS: Final = 100_000  # of a replica in a test
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,18 @@ class Watch(Blocks):
             assert self.taken + self.cache.kept <= self.capacity + 1e-6, f"{self.cache.kept} kept beside {self.taken}"
 
 
+class Ending(Replica):
+    """A replica that does not go on for ever."""
+
+    __slots__ = ("calls",)
+
+    def advance(self, horizon: float) -> None:
+        """As a replica does."""
+        self.calls = getattr(self, "calls", 0) + 1
+        assert self.calls < MOST_CALLS, f"{len(self.waiting)} wait and {len(self.running)} run for ever"
+        super().advance(horizon)
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """A small service after a load."""
@@ -207,8 +220,9 @@ def serve(small: Small, load: Load, times: StepTimes | None = None) -> Served:
     series = Series(first.capacity * (small.replicas + small.writers))
 
     def replica() -> Replica:
-        memory = small.made_memory()
-        made = Replica(times, memory, POLICIES[small.policy](), small.limits, tally, series)
+        memory, several = small.made_memory(), small.routing == "least-loaded" and max(small.replicas, small.writers) > 1
+        limits = replace(small.limits, alone=not several)
+        made = Ending(times, memory, POLICIES[small.policy](), limits, tally, series)
         made.cache = memory.cache if isinstance(memory, Blocks) else None
         return made
 

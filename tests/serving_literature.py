@@ -64,7 +64,7 @@ class Setup:
     dp: int = 1
     flags: dict[str, Any] = field(default_factory=dict)
 
-    def service(self, options: Options = DEFAULT, **flags: Any) -> Service:  # noqa: ANN401 - of `Flags`
+    def service(self, options: Options = DEFAULT, **flags: Any) -> Service:
         """What answers requests there."""
         case = Case(
             model=self.model, gpu=self.gpu, gpus=self.tp * self.pp * self.dp, tp=self.tp, pp=self.pp, dp=self.dp,
@@ -165,5 +165,7 @@ OPENCHAT: Final = paired(ChatLengths(2600, 450, 0.85, 0.4, 8192))
 ARXIV: Final = paired(ChatLengths(7700, 245, 0.42, 0.55, 16384))
 #: as `occupancy` has it
 CHATS: Final = paired(SHAREGPT)
+#: means of Azure's conversations of 2023; sigmas are assumed
+CONVERSATIONS: Final = paired(ChatLengths(1155, 211, 0.6, 0.9, 4096))
 #: Zhong et al. 2024, arXiv:2401.09670, figure 1
 FIGURE_1: Final = apart("512", "64")

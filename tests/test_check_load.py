@@ -213,16 +213,16 @@ def test_a_budget_of_steps_counts(tmp_path: Path) -> None:
 
 def test_a_load_is_simulated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Percentiles, quantities and limits of one load share its run; another load has its own."""
-    from roofcast.calculators import check_load
+    from roofcast.calculators.serving.cluster import Cluster
 
     ran: list[str] = []
-    run = check_load.run
+    run = Cluster.run
 
-    def counted(service: Any, load: Any) -> Any:
+    def counted(cluster: Cluster, load: Any) -> None:
         ran.append(load.name)
-        return run(service, load)
+        run(cluster, load)
 
-    monkeypatch.setattr(check_load, "run", counted)
+    monkeypatch.setattr(Cluster, "run", counted)
     load = f"{LENGTHS}, requests: 30"
     rows(
         tmp_path,

@@ -6,19 +6,24 @@ simulator gives less or more, the docstring says why; docs/serving-literature.md
 
 from __future__ import annotations
 
+from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
 
+from roofcast.calculators.serving.chat_lengths import SHAREGPT
 from roofcast.calculators.serving.loads import SharedPrefix
+from roofcast.calculators.serving.occupancy import occupancy
 from roofcast.calculators.serving.result import Goal
 from roofcast.calculators.serving.service import Options
 from roofcast.calculators.serving.simulate import result_of, run
+from tests.documents import DOCS
 from tests.serving_cases import sent
 from tests.serving_literature import (
     ARXIV,
     CHATS,
+    CONVERSATIONS,
     FIGURE_1,
     OPENCHAT,
     ORCA,
@@ -169,7 +174,12 @@ def _three(goal: Goal) -> dict[str, float]:
     keeps = promise(goal)
     first = COLOCATED.service(Options(policy="prefill-first", routing="least-loaded"), max_num_batched_tokens=2048)
     pieces = COLOCATED.service(Options(policy="chunked", routing="least-loaded"), max_num_batched_tokens=512)
-    services = {"first": first, "pieces": pieces, "2+1": APART.service(_pools(2, 1)), "1+2": APART.service(_pools(1, 2))}
+    services = {
+        "first": first,
+        "pieces": pieces,
+        "2+1": APART.service(_pools(2, 1)),
+        "1+2": APART.service(_pools(1, 2)),
+    }
     return {name: capacity(service, FIGURE_1, keeps, 400) for name, service in services.items()}
 
 
@@ -179,7 +189,7 @@ def test_disaggregation_in_the_set_up_of_figure_1() -> None:
     Source: Zhong et al., DistServe, OSDI 2024, arXiv:2401.09670, figure 1 and section 1: a 13B model, one A100 80 GB, 512
     in and 64 out, for 90 % a TTFT of 0.4 and a TPOT of 0.04 s (the limits second hand), vLLM of its day.
 
-    Less, since vLLM's decode step took some 30 ms of these 40 then and takes 19 of them here: more is left for prompts.
+    Less, since the baseline is three times as quick here: a decode step takes 19 of the 40 ms, more is left for prompts.
     """
     found = _three(Goal(0.4, 0.04, percentile=90))
     print(found, found["2+1"] / found["first"], found["2+1"] / found["pieces"])
@@ -203,7 +213,7 @@ def test_disaggregation_gains_as_the_limit_comes_near_the_decode_step() -> None:
 
 
 def test_a_tighter_promise_on_the_same_gpus() -> None:
-    """Published a 12.6 x tighter promise (summaries, OPT-66B); here 1.5 x in TPOT's 90th percentile, 20 x in ITL's 99th.
+    """Published a 12.6 x tighter promise (summaries, OPT-66B); here 1.5 x in TPOT's 90th percentile, 15 x in ITL's 99th.
 
     Source: Zhong et al. 2024, arXiv:2401.09670, section 6.2. A request's mean TPOT spreads a pause over its tokens; the gap
     in which the pause falls shows it, and pools that only decode have none.
@@ -222,6 +232,31 @@ def test_a_tighter_promise_on_the_same_gpus() -> None:
 
     assert first.tpot_seconds.p90 / second.tpot_seconds.p90 > 1.2
     assert first.itl_seconds.p99 / second.itl_seconds.p99 > 8
+
+
+def test_split_machines_by_the_limit_on_tpot() -> None:
+    """Published 1.4 x at 20 % less cost, 2.35 x at the same; here 3.9 x with TPOT of 1.5 times a request's alone, 0.9 x at 5.
+
+    Source: Patel et al., Splitwise, ISCA 2024, arXiv:2311.18677, abstract and section 6: Llama-2-70B on machines of eight
+    H100, limits in multiples of a request alone (second hand); baseline mixed batches. Four machines on both sides, three
+    for prefill; lengths like Azure's conversations (means 1,155 and 211; sigmas assumed). Pools of different machines,
+    where the published gain in cost is from, cannot be asked.
+    """
+    one, four = Setup("llama-2-70b", "h100-sxm", tp=8), Setup("llama-2-70b", "h100-sxm", tp=8, dp=4)
+    alone = saturated(one.service(), CONVERSATIONS, 1, 100)
+    assert alone.ttft_seconds is not None
+    assert alone.tpot_seconds is not None
+    together = four.service(Options(policy="continuous", routing="least-loaded"))
+    split = one.service(Options(readers=3, writers=1, kv_link=50e9, routing="least-loaded"))
+    gain = []
+    for first, each in ((3, 1.5), (3, 2.5), (6, 5)):
+        keeps = promise(Goal(first * alone.ttft_seconds.p50, each * alone.tpot_seconds.p50, percentile=90))
+        gain.append(capacity(split, CONVERSATIONS, keeps) / capacity(together, CONVERSATIONS, keeps))
+    print(gain)
+
+    assert 2 < gain[0] < 8
+    assert 1.05 < gain[1] < 2
+    assert 0.6 < gain[2] < 1.2
 
 
 # prefix sharing
@@ -269,7 +304,8 @@ def test_shared_prefix_first_where_the_cache_is_small() -> None:
 
     assert 1.1 < rate["fifo", "radix"] / rate["fifo", "off"] < 2
     assert 2.5 < rate["prefix", "radix"] / rate["fifo", "off"] < 6.4
-    assert hits["fifo", "radix"] < 0.4 < 0.6 < hits["prefix", "radix"]
+    assert hits["fifo", "radix"] < 0.4
+    assert hits["prefix", "radix"] > 0.6
 
 
 # paging
@@ -296,6 +332,18 @@ def test_blocks_against_contiguous_memory_at_equal_latency() -> None:
     assert 2.4 < rate["paged"] / rate["max"] < 8
     assert 1.5 < rate["paged"] / rate["oracle"] < 2.7
     assert list(running.values()) == pytest.approx([7.0, 9.81, 13.62, 30.42], rel=0.12)
+
+
+@pytest.mark.parametrize("kind", ["max", "pow2", "oracle", "paged"])
+def test_the_table_of_the_document(kind: str) -> None:
+    """docs/serving.md prints what `occupancy` finds: states, to come, never used, between pieces, in %."""
+    found = occupancy(SHAREGPT.pairs(3000, Random(0)), 15_728, 2048, kind)  # noqa: S311 - no secret
+    [row] = [line for line in (DOCS / "serving.md").read_text().splitlines() if line.startswith(f"| `{kind}`")][1:2]
+    states, _, *others = (float(cell) for cell in row.split("|")[2:-1])
+
+    assert (states, *others) == pytest.approx(
+        [100 * share for share in (found.states, found.to_come, found.never, found.external)], abs=0.051
+    )
 
 
 def test_normalised_latency_by_hand(orca: Setup) -> None:

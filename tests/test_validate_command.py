@@ -62,7 +62,7 @@ def test_several_files_are_one_answer() -> None:
     found = result("validate", OWN, SERVE, *MACHINE)
 
     assert {row["source"].rpartition("/")[2] for row in found["points"]} == {"bench", "vllm-serve.json"}
-    assert found["summary"][0]["points"] == found["counted"] == 4
+    assert found["summary"][0]["points"] == found["counted"] == 5
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_good_files_are_answered_beside_bad_ones() -> None:
         ({"tp": 3}, "3"),
         ({"batch": None}, "not stated: batch"),
         ({"batch": 10**6}, "does not fit the memory"),
-        ({"quantity": "ttft_seconds", "batch": 8}, "under load"),
+        ({"quantity": "ttft_seconds", "batch": 8, "output": None}, "under load"),
     ],
 )
 def test_a_point_that_cannot_be_predicted_has_its_reason(changed: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_bounds_alone() -> None:
     page = validated(OWN, "--efficiency", "bound").out
 
     assert found["error_of"] == "bound"
-    assert found["counted"] == 4
+    assert found["counted"] == 5
     assert {row["expected"] for row in found["points"]} == {None}
     assert all((row["error"] > 0) is ("per_second" in row["quantity"]) for row in found["points"] if row["error"])
     assert "bound against measured" in page

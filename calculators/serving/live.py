@@ -29,7 +29,7 @@ class Live:
 
     __slots__ = (
         "blocks", "computed", "context", "finish", "first", "hit", "job", "joined", "last", "lease", "made", "order",
-        "output", "queued", "swapped", "todo", "token",
+        "output", "queued", "since", "swapped", "todo", "token",
     )  # fmt: skip
 
     def __init__(self, job: Job, output: int, order: int) -> None:
@@ -45,6 +45,7 @@ class Live:
         self.finish = -1  # decode steps after which it is done; -1 of one that does not decode
         self.first = -1.0  # when its first token came [s]
         self.token = -1.0  # when its last one came, before it joined those that decode [s]
+        self.since = job.arrival  # when it began to wait [s]
         self.queued = -1.0  # when a step first took it [s]
         self.swapped = False  # whether its cache is in the host's memory
         self.blocks: Any = None  # what the memory remembers of it

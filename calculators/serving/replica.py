@@ -138,6 +138,8 @@ class Replica:
         """A request comes."""
         if not self.running and not self.waiting and self.clock < now:
             self.clock, self._step = now, 0.0
+        if live.computed:  # from another pool
+            live.since = now
         self.waiting.append(live)
 
     def advance(self, horizon: float) -> None:
@@ -165,6 +167,7 @@ class Replica:
             del waiting[at]
             self.running[live] = None
             self.peak = max(self.peak, len(self.running))
+            self.series.wait(live.since, self.clock)
             if live.queued < 0:
                 live.queued = self.clock
                 if self.cache is not None:
@@ -258,9 +261,7 @@ class Replica:
         self.states += (self.held + made / 2) * seconds
         if self.partial:
             self.states += sum([live.computed for live in self.partial]) * seconds
-        self.series.add(
-            self.clock - seconds, self.clock, (running, len(self.waiting), taken), read, made * self.limits.gain + ended
-        )
+        self.series.add(self.clock - seconds, self.clock, (running, 0.0, taken), read, made * self.limits.gain + ended)
 
     def _gaps(self, start: float, seconds: float, steps: int) -> None:
         """Times between tokens: of the first step also what those that decode waited before it."""
@@ -355,6 +356,7 @@ class Replica:
         self._leave(live, context if joined else live.todo)
         self.preempted += 1
         tally.preemptions += 1
+        live.since = self.clock
         self.waiting.appendleft(live)
         self.blocked = bool(self.running)
         if limits.preemption == SWAP and joined:

@@ -10,6 +10,7 @@ MOST: Final = 400  # stretches
 FIRST: Final = 0.05  # their length at first [s]
 RUNNING, WAITING, TAKEN, READ, MADE = range(5)
 FIELDS: Final = 5
+ONE_WAITS: Final = (0.0, 1.0, 0.0)
 
 
 class Series:
@@ -47,6 +48,10 @@ class Series:
             if part > 0:
                 _put(rows[index], part, levels, read * part / whole, made * part / whole)
             at = until
+
+    def wait(self, start: float, end: float) -> None:
+        """A request waited from one time to another."""
+        self.add(start, end, ONE_WAITS, 0.0, 0.0)
 
     def _halve(self) -> None:
         rows = self._rows

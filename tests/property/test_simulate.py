@@ -127,7 +127,8 @@ def test_skipping_changes_nothing(small: Small, load: Load, each: float) -> None
     assert skipped.tally.gaps.total == pytest.approx(stepped.tally.gaps.total)
     assert skipped.one.steps == stepped.one.steps
     assert (skipped.one.busy, skipped.tally.preemptions) == (stepped.one.busy, stepped.tally.preemptions)
-    assert (skipped.one.states, skipped.one.taken) == pytest.approx((stepped.one.states, stepped.one.taken), rel=0.2)
+    if not each and small.limits.gain == 1.0:  # else means over a run weigh its steps alike
+        assert skipped.one.states == pytest.approx(stepped.one.states)
 
 
 @given(spread(), loads(), st.sampled_from([0.0, EACH]))
