@@ -87,9 +87,9 @@ def tpot_seconds(ready: Ready, point: Measurement) -> Predicted:
 def ttft_seconds(ready: Ready, point: Measurement) -> Predicted:
     """Mean time to the first token: of a request alone its prefill, of a server in closed loop as `simulate` has it. [s]
 
-    The load is 8 requests a client, all of the prompt and output stated, on an engine that is started without flags. The
-    bound is that of a prefill alone, for a prompt may find nobody before it. The interval is as wide as published servers
-    differ from it.
+    t = sum of (first token - coming) over all requests / requests; alone t = prefill. The load is 8 requests a client, all
+    of the prompt and about the output stated, on an engine that is started without flags. The bound is that of a prefill
+    alone, for a prompt may find nobody before it. The interval is as wide as published servers differ from it.
 
     Raises:
         UnansweredError: others are there too, and how long they stay is not stated, or no request is as short as the engine

@@ -86,7 +86,7 @@ GROWN = rule(
     gpu=None,
     line=13,
 )
-LOADED = rule("tpot p99", UNDETERMINED, actual=None, required=0.02, line=17, message="percentiles need the simulator")
+LOADED = rule("tpot p99", UNDETERMINED, actual=None, required=0.02, line=17, message="no request has such a time")
 FITS = rule("weights fit", actual=True, required=True, unit="", sign="==", basis=None, baseline=True, message="yes")
 CHEAP = rule("cost", actual=0.1234, required=0.2, quantity="cost_per_million_tokens", unit="USD/Mtoken")
 SEVERAL = (SEQUENCES, SLOW, GROWN, LOADED, FITS, CHEAP)

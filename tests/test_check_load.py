@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from roofcast.calculators.check_rows import RuleRow
+from roofcast.reports.check import headroom
 from tests.gates import HEAD, actual, gate, rows
 from tests.running import result
 from tests.test_check_file import one, wrong
@@ -149,6 +151,16 @@ def test_a_growing_queue_meets_no_limit_of_waiting(tmp_path: Path) -> None:
     assert all("the queue keeps growing" in row["message"] for row in found[:6])
     assert "of the first 400 requests alone" in found[0]["message"]
     assert "queue" not in found[6]["message"]
+    assert [headroom(RuleRow(**row)) is None for row in found[:4]] == [True, True, False, False]
+
+
+def test_so_few_requests_that_any_rate_keeps_limits(tmp_path: Path) -> None:
+    """What two requests see says nothing of a rate: it cannot be told, and what would help is said."""
+    rule = f"quantity: requests_per_second, {LENGTHS}, requests: 2, ttft: 1h, percentile: 90, at_least: 1"
+    [row] = rows(tmp_path, rule)
+
+    assert (row["code"], row["actual"]) == (3, None)
+    assert "requests: 10000 sends more" in row["message"]
 
 
 def test_a_growing_queue_is_in_no_baseline(tmp_path: Path) -> None:

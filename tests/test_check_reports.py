@@ -79,7 +79,7 @@ def test_the_page_in_text() -> None:
 
     assert text.startswith(PAGE)
     assert "roofcast.yaml:8: first token: 612.3 ms; at most 500 ms is required\n" in text
-    assert "roofcast.yaml:17: tpot p99: percentiles need the simulator\n" in text
+    assert "roofcast.yaml:17: tpot p99: no request has such a time\n" in text
     assert "facts: roofcast 0.1.0, facts 12ab34cd\n" in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -115,7 +115,7 @@ def test_each_rule_that_does_not_pass_is_a_line() -> None:
     assert annotation_lines(told(SEVERAL)).splitlines() == [
         "::error file=roofcast.yaml,line=8,title=failed%3A first token::612.3 ms; at most 500 ms is required",
         f"::error file=roofcast.yaml,line=13,title=failed%3A kv bytes::{grown}",
-        "::error file=roofcast.yaml,line=17,title=cannot be told%3A tpot p99::percentiles need the simulator",
+        "::error file=roofcast.yaml,line=17,title=cannot be told%3A tpot p99::no request has such a time",
     ]
     assert annotation_lines(told([FITS])) == ""
 
@@ -216,7 +216,7 @@ def test_the_summary_renders() -> None:
     ]
     assert [row[8:] for row in bad[1::2]] == [
         ["612.3 ms; at most 500 ms is required", "roofcast.yaml:8"],
-        ["percentiles need the simulator", "roofcast.yaml:17"],
+        ["no request has such a time", "roofcast.yaml:17"],
     ]
     assert moved[1:] == [
         ["first token", "600 ms", "612.3 ms", "+2.1%"],

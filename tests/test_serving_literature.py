@@ -180,7 +180,7 @@ def _three(goal: Goal) -> dict[str, float]:
         "2+1": APART.service(_pools(2, 1)),
         "1+2": APART.service(_pools(1, 2)),
     }
-    return {name: capacity(service, FIGURE_1, keeps, 400) for name, service in services.items()}
+    return {name: capacity(service, FIGURE_1, keeps, 400, 8.0) for name, service in services.items()}
 
 
 def test_disaggregation_in_the_set_up_of_figure_1() -> None:
@@ -251,7 +251,9 @@ def test_split_machines_by_the_limit_on_tpot() -> None:
     gain = []
     for first, each in ((3, 1.5), (3, 2.5), (6, 5)):
         keeps = promise(Goal(first * alone.ttft_seconds.p50, each * alone.tpot_seconds.p50, percentile=90))
-        gain.append(capacity(split, CONVERSATIONS, keeps) / capacity(together, CONVERSATIONS, keeps))
+        gain.append(
+            capacity(split, CONVERSATIONS, keeps, 300, 32.0) / capacity(together, CONVERSATIONS, keeps, 300, 16.0)
+        )
     print(gain)
 
     assert 2 < gain[0] < 8

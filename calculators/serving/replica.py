@@ -258,7 +258,7 @@ class Replica:
         self.worked += running * seconds
         self.taken += taken * seconds
         self.most = max(self.most, self.memory.taken)
-        self.states += (self.held + made / 2) * seconds
+        self.states += (self.held + made * self.limits.gain / 2) * seconds
         if self.partial:
             self.states += sum([live.computed for live in self.partial]) * seconds
         self.series.add(self.clock - seconds, self.clock, (running, 0.0, taken), read, made * self.limits.gain + ended)
@@ -347,19 +347,22 @@ class Replica:
         joined, context = live.finish >= 0, live.computed
         if joined:
             context = self._context(live)
-            live.made += context - live.context
+            made = live.made + context - live.context
             live.token = self._last if context > live.context else live.token
             self._unjoin(live)
+            self._leave(live, context)
+            live.made = min(made, live.output - 1)  # what a padded batch makes beyond the answer is no one's
+            context -= made - live.made
         else:
             self.partial.remove(live)
-        tally, limits = self.tally, self.limits
-        self._leave(live, context if joined else live.todo)
+            self._leave(live, live.todo)
+        tally = self.tally
         self.preempted += 1
         tally.preemptions += 1
         live.since = self.clock
         self.waiting.appendleft(live)
         self.blocked = bool(self.running)
-        if limits.preemption == SWAP and joined:
+        if self.limits.preemption == SWAP and joined:
             live.todo, live.computed, live.swapped = context, context, True
             self._copy(context)
             return
