@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PERCENTILE: Final = 90.0  # of requests that must keep limits
 REQUESTS: Final = 200  # at a rate: enough for a 90th percentile, in a tenth of a second
+EXACT: Final = 0.05  # of the highest rate: so few requests tell it no better [-]
 START: Final = 4  # times as many a second as a client alone sends, where the search for the highest rate begins
 SHARES: Final = (0.5, 1.0, 1.5)  # of the highest rate, at which times are shown
 
@@ -102,7 +103,7 @@ def service_result(
     alone = answered(Sending(concurrency=1))
     most = None
     if goal.given and _met(alone) and alone.requests_per_second:  # whoever comes is quickest where nobody else is
-        most = highest(keeps, alone.requests_per_second * START).rate
+        most = highest(keeps, alone.requests_per_second * START, EXACT).rate
     found: list[tuple[float | None, int | None, SimulateResult]]
     if most is None:
         found = [(None, one, alone if one == 1 else answered(Sending(concurrency=one))) for one in clients]

@@ -221,7 +221,10 @@ def serve(small: Small, load: Load, times: StepTimes | None = None) -> Served:
     series = Series(first.capacity * (small.replicas + small.writers))
 
     def replica() -> Replica:
-        memory, several = small.made_memory(), small.routing == "least-loaded" and max(small.replicas, small.writers) > 1
+        memory, several = (
+            small.made_memory(),
+            small.routing == "least-loaded" and max(small.replicas, small.writers) > 1,
+        )
         limits = replace(small.limits, alone=not several)
         made = Ending(times, memory, POLICIES[small.policy](), limits, tally, series)
         made.cache = memory.cache if isinstance(memory, Blocks) else None

@@ -22,7 +22,14 @@ def test_percentiles_are_nearest_ranks() -> None:
     assert hundred is not None
     assert ten is not None
 
-    assert (hundred.mean, hundred.p50, hundred.p90, hundred.p95, hundred.p99, hundred.max) == (50.5, 50, 90, 95, 99, 100)
+    assert (hundred.mean, hundred.p50, hundred.p90, hundred.p95, hundred.p99, hundred.max) == (
+        50.5,
+        50,
+        90,
+        95,
+        99,
+        100,
+    )
     assert (ten.p50, ten.p90, ten.p95, ten.p99) == (4, 8, 9, 9)
     assert (hundred.quantiles[0], hundred.quantiles[-1], len(hundred.quantiles)) == (1, 100, len(QUANTILES))
 

@@ -214,7 +214,9 @@ def test_states_alone_have_places() -> None:
 
     assert pool.per == 0
     assert pool.beside(1) == pool.beside(10**6) == 1
-    assert pool.blocks == int((ready.deployment.accelerator.memory * 0.9 - ready.weight_bytes) // cache_on_one(ready, 1, 1))
+    assert pool.blocks == int(
+        (ready.deployment.accelerator.memory * 0.9 - ready.weight_bytes) // cache_on_one(ready, 1, 1)
+    )
 
 
 def test_what_leaves_no_room_has_a_reason() -> None:

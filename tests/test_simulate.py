@@ -195,9 +195,14 @@ def saturated(service: Service, concurrency: int = 64) -> SimulateResult:
 
 def test_more_memory_is_never_slower() -> None:
     """Of a saturated closed loop, by more than 1 %: fewer are set back, and more run at once."""
-    rates = [saturated(little(real(), tokens, 64)).output_tokens_per_second for tokens in (8192, 20_000, 50_000, 200_000)]
+    rates = [
+        saturated(little(real(), tokens, 64)).output_tokens_per_second for tokens in (8192, 20_000, 50_000, 200_000)
+    ]
 
-    assert all(more is not None and less is not None and more >= less * 0.99 for less, more in zip(rates, rates[1:], strict=False))
+    assert all(
+        more is not None and less is not None and more >= less * 0.99
+        for less, more in zip(rates, rates[1:], strict=False)
+    )
     assert rates[-1] is not None
     assert rates[0] is not None
     assert rates[-1] > 1.2 * rates[0]

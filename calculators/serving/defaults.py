@@ -25,7 +25,11 @@ ANY: Final = 1 << 20  # requests where nothing bounds them but memory
 NEW_TOKEN_RATIO: Final = 0.7 * 0.14
 MOST_RUNNING: Final = (2048, 4096)  # SGLang: max_running_requests is tokens / context x 512 within these
 TGI_PREFILL: Final = 4096  # --max-batch-prefill-tokens [token]
-LMDEPLOY: Final = (8192, 256)  # max_prefill_token_num [token], max_batch_size
+LMDEPLOY: Final = 8192  # max_prefill_token_num [token]
+#: LMDeploy's max_batch_size by what a device's name has in it, and of all others.
+#: Source: InternLM/lmdeploy, lmdeploy/utils.py, get_max_batch_size
+LMDEPLOY_ROWS: Final = {"a100": 384, "a800": 384, "h100": 1024, "h800": 1024, "h200": 1024}
+LMDEPLOY_OTHERS: Final = 128
 LLAMA_BATCH: Final = 2048  # --batch-size of llama-server [token]
 SMALL_ROWS: Final = 256
 
@@ -99,8 +103,9 @@ def _tgi(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
 
 def _lmdeploy(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
     """TurboMind reads prompts beside decode, in pieces."""
-    tokens, rows = LMDEPLOY
-    return Scheduling("chunked", rows, served.flags.max_num_batched_tokens or tokens)
+    name = served.ready.deployment.accelerator.id
+    rows = next((rows for part, rows in LMDEPLOY_ROWS.items() if part in name), LMDEPLOY_OTHERS)
+    return Scheduling("chunked", rows, served.flags.max_num_batched_tokens or LMDEPLOY)
 
 
 def _llama(served: Served, memory: EngineMemory) -> Scheduling:

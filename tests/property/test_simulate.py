@@ -184,7 +184,9 @@ def test_a_request_takes_its_own_steps_at_least(small: Small, load: Load) -> Non
 @settings(max_examples=100)
 def test_gaps_are_counted_once_each(small: Small, load: Load) -> None:
     """One before each token but the first, of each sequence, where nobody is set back and none gains a part of a token."""
-    small = replace(small, tokens=1 << 12, limits=replace(small.limits, gain=1.0), paging=Paging(0.0, small.limits.rows))
+    small = replace(
+        small, tokens=1 << 12, limits=replace(small.limits, gain=1.0), paging=Paging(0.0, small.limits.rows)
+    )
     if small.policy == "static":  # computes on what is done
         return
     served = serve(small, load, Seconds(each=EACH))
