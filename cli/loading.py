@@ -11,7 +11,7 @@ import typer
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.loading_source import Source
-from roofcast.hwdb.units import UnitError, parse_tokens
+from roofcast.hwdb.units import UnitError, parse_tokens, show_percent
 
 if TYPE_CHECKING:
     from roofcast.calculators.serving import lengths as made
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SEARCHED: Final = "max"  # of --rate: who simulates looks for it
 DEFAULT_PROMPT: Final = "1024"
 DEFAULT_OUTPUT: Final = "128"
-DEFAULT_STAGGER: Final = "3%"
 LEAST_SCALE, MOST_SCALE = 1e-6, 1e6
 MOST_CLIENTS: Final = 1 << 20
 MOST_GROUPS: Final = 1 << 20
@@ -222,9 +221,11 @@ class AskedLoad:
     @property
     def _stagger(self) -> float:
         """Share by which outputs of one length vary; 0 in open loop. [-]"""
+        from roofcast.calculators.serving.stagger import STAGGER
+
         if self.concurrency is None:
             return 0.0
-        return options.share(self.stagger or DEFAULT_STAGGER, "--stagger")
+        return STAGGER if self.stagger is None else options.share(self.stagger, "--stagger")
 
     def _staggered(self, made: made.Apart) -> list[str]:
         """That outputs vary although one length is asked for."""
@@ -233,7 +234,7 @@ class AskedLoad:
         asked = parse_lengths(self.output or DEFAULT_OUTPUT)
         if type(made.output) is type(asked) or not isinstance(made.output, Uniform):
             return []
-        share = self.stagger or DEFAULT_STAGGER
+        share = show_percent(self._stagger)
         alike = "clients whose requests are all of one length stay in step for ever, and their prompts queue"
         return [f"outputs vary by {share}: {alike}; --stagger 0% has it so"]
 
@@ -262,6 +263,7 @@ class AskedLoad:
     def _made(self) -> made.Apart:
         """Lengths that are made up."""
         from roofcast.calculators.serving.lengths import Apart, Fixed, Uniform, parse_lengths
+        from roofcast.calculators.serving.stagger import staggered
 
         found = []
         texts = {"--prompt": self.prompt or DEFAULT_PROMPT, "--output": self.output or DEFAULT_OUTPUT}
@@ -271,10 +273,10 @@ class AskedLoad:
             except UsageError as error:
                 raise UsageError(f"{option} {error}") from error
         prompt, output = found
-        share, text = self._stagger, texts["--output"]
-        if share and isinstance(output, Fixed) and round(output.tokens * share):
-            least, most = round(output.tokens * (1 - share)), round(output.tokens * (1 + share))
-            output, text = Uniform(least, most), f"{least:,} to {most:,}"
+        text = texts["--output"]
+        if self._stagger and isinstance(output, Fixed):
+            output = staggered(output.tokens, self._stagger)
+            text = f"{output.least:,} to {output.most:,}" if isinstance(output, Uniform) else text
         shared = self._shared()
         if shared is not None and isinstance(prompt, Fixed) and prompt.tokens < shared.tokens and self.lengths is None:
             raise UsageError(

@@ -153,7 +153,19 @@ def test_made_up(asked: dict[str, Any], count: int) -> None:
     jobs = list(AskedLoad(**asked).load().jobs())
 
     assert len(jobs) == count
-    assert {job[1:3] for job in jobs} == {(1024, 128)}
+    assert {job.prompt for job in jobs} == {1024}
+    outputs = {job.output for job in jobs}
+    assert outputs == {128} if "rate" in asked else outputs <= set(range(124, 133))
+    assert sum(job.output for job in jobs) / count == pytest.approx(128, abs=1)
+
+
+@pytest.mark.parametrize(("share", "outputs"), [("0%", {100}), ("2%", {98, 99, 100, 101, 102})])
+def test_clients_that_stay_in_step(share: str, outputs: set[int]) -> None:
+    """In closed loop outputs of one length vary by --stagger, and a note says so; at 0 % they do not."""
+    load = AskedLoad(concurrency=4, output="100", stagger=share).load()
+
+    assert {job.output for job in load.jobs()} == outputs
+    assert [share in note for note in load.notes()] == [True] * (len(outputs) > 1)
 
 
 def test_a_rate_that_is_found() -> None:
@@ -185,9 +197,11 @@ def test_inputs() -> None:
         "shared_prefix": 1024,
         "prefix_groups": None,
         "hash_tokens": None,
+        "stagger": None,
         "seed": 3,
     }
     assert AskedLoad(trace="x.csv").inputs["prompt"] is None
+    assert AskedLoad(concurrency=3).inputs["stagger"] == 0.03
     assert AskedLoad(rate="2.5").inputs["rate"] == 2.5
     assert AskedLoad(rate="max").inputs["rate"] == "max"
 

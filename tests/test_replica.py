@@ -40,10 +40,11 @@ def fed(replica: Replica, jobs: Iterable[tuple[int, int]], now: float = 0.0) -> 
 def test_a_replica_without_work_is_idle() -> None:
     """And begins when somebody comes."""
     replica = alone(Small(limits=ROOMY))
-    assert replica.idle
+    seen = [replica.idle]
 
     fed(replica, [(8, 2)], now=5.0)
-    assert not replica.idle
+    seen.append(replica.idle)
+    assert seen == [True, False]
     assert replica.clock == 5.0
     replica.advance(inf)
     assert (replica.clock, replica.count, replica.held) == (6.0, 1, 8.0)

@@ -65,7 +65,7 @@ def test_nothing_is_lost(times: list[tuple[float, int, int, int]]) -> None:
     lengths = [min(series.width, now - one.seconds) for one in moments]
 
     def total(name: str) -> float:
-        return sum(getattr(one, name) * length for one, length in zip(moments, lengths, strict=True))
+        return sum((getattr(one, name) * length for one, length in zip(moments, lengths, strict=True)), 0.0)
 
     assert total("running") == pytest.approx(sum(one[0] * one[1] for one in times))
     assert total("waiting") == pytest.approx(sum(one[0] * one[2] for one in times))

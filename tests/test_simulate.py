@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from tests.engine_records import asked
 from tests.serving_cases import Seconds, Served, Small, drawn, looped, poisson, sent, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from roofcast.calculators.serving.result import SimulateResult
     from roofcast.calculators.serving.simulate import Ran
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 SINGLE: Final = Small(limits=Limits(1, 64))
 
 
-def mean(values: Any) -> float:
+def mean(values: Iterable[float]) -> float:
     """Return the mean."""
     found = list(values)
     return sum(found) / len(found)
@@ -182,7 +183,8 @@ def test_little_memory_sets_requests_back() -> None:
     assert result.recomputed_tokens > 0
     assert result.cache is not None
     assert 0.9 < result.cache.peak <= 1.0
-    assert 0 < result.cache.states <= result.cache.reserved <= 1.0
+    assert 0.0 < result.cache.states
+    assert result.cache.states <= result.cache.reserved <= 1.0
 
 
 # --- more of something
@@ -195,16 +197,10 @@ def saturated(service: Service, concurrency: int = 64) -> SimulateResult:
 
 def test_more_memory_is_never_slower() -> None:
     """Of a saturated closed loop, by more than 1 %: fewer are set back, and more run at once."""
-    rates = [
-        saturated(little(real(), tokens, 64)).output_tokens_per_second for tokens in (8192, 20_000, 50_000, 200_000)
-    ]
+    sizes = (8192, 20_000, 50_000, 200_000)
+    rates = [saturated(little(real(), tokens, 64)).output_tokens_per_second or 0.0 for tokens in sizes]
 
-    assert all(
-        more is not None and less is not None and more >= less * 0.99
-        for less, more in zip(rates, rates[1:], strict=False)
-    )
-    assert rates[-1] is not None
-    assert rates[0] is not None
+    assert all(more >= less * 0.99 for less, more in pairwise(rates))
     assert rates[-1] > 1.2 * rates[0]
 
 
@@ -225,7 +221,7 @@ def test_a_higher_rate_waits_longer() -> None:
         assert result.tpot_seconds is not None
         found.append((result.ttft_seconds.mean, result.tpot_seconds.mean))
 
-    for less, more in zip(found, found[1:], strict=False):
+    for less, more in pairwise(found):
         assert more[0] >= less[0] * 0.99
         assert more[1] >= less[1] * 0.99
 

@@ -255,7 +255,8 @@ def test_longer_links_take_longer() -> None:
         (("--rate", "2", "--series", "x.json"), "--series x.json: it is written as CSV; name a file that ends in .csv"),
         (("--rate", "2", "--series", "no/such/x.csv"), "--series no/such/x.csv: it must name a file in a folder"),
         (("--rate", "2", "--out", "x.gif"), "--out x.gif: ending '.gif' names no format"),
-        (("--rate", "2", "--max-num-seqs", "4"), "--max-num-seqs is of a serving engine"),
+        (("--rate", "2", "--max-running-requests", "4"), "--max-running-requests is of a serving engine"),
+        (("--rate", "2", "--block-size", "300"), "--block-size 300: it must be from 1 to 256"),
         (("--rate", "2", "--engine", "best"), "best"),
         (("--rate", "2", "--tp", "3"), "3"),
         (("--trace", "no-such.csv"), "no-such.csv"),
@@ -345,3 +346,12 @@ def test_the_schema_is_published() -> None:
     assert printed == json_schema("simulate")
     assert printed["properties"]["result"]["required"][0] == "model"
     assert "quantiles" in printed["$defs"]["Spread"]["properties"]
+
+
+def test_limits_without_an_engine() -> None:
+    """Without one --max-num-seqs, --max-num-batched-tokens, --max-model-len and --block-size are the service's own."""
+    limits = ("--max-num-seqs", "3", "--max-num-batched-tokens", "512", "--block-size", "1", "--max-model-len", "270")
+    found = result(*CLOSED, *limits)
+
+    assert (found["max_num_seqs"], found["max_num_batched_tokens"], found["peak_running"]) == (3, 512, 3)
+    assert (found["cache"]["block_tokens"], found["cut"], found["completed"]) == (1, 24, 24)  # 256 + 14 of 16 tokens

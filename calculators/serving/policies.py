@@ -111,7 +111,7 @@ class Static:
         made: list[Live] = []
         while (live := replica.admit()) is not None:
             made.append(live)
-        if replica.count:  # that were read elsewhere, or before
+        if replica.decoding:  # those that were read elsewhere, or before
             replica.pad()
         longest = max((live.todo for live in made), default=0)
         return [(live, longest) for live in made]
@@ -127,14 +127,14 @@ def _pieces(replica: Replica, budget: int) -> list[tuple[Live, int]]:
         made.append((live, new))
         budget -= new
     while budget > 0:
-        decoding = replica.count
-        live = replica.admit()
+        decoding = replica.decoding
+        more = replica.admit()
         if replica.policy.mixes:  # those whose cache came back decode in this step too
-            budget -= replica.count - decoding
-        if live is None or budget <= 0:
+            budget -= replica.decoding - decoding
+        if more is None or budget <= 0:
             break
-        new = min(live.todo - live.computed, budget)
-        made.append((live, new))
+        new = min(more.todo - more.computed, budget)
+        made.append((more, new))
         budget -= new
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +15,11 @@ from roofcast.calculators.serving.memory import PAGED, Pool
 from roofcast.calculators.speculative import check_acceptance, check_drafted, expected_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.engines.terms import EngineMemory, Served
+    from roofcast.calculators.serving.steps import StepTimes
 
 BLOCK: Final = 16  # tokens of a block, where no engine says so [token]
 LONG: Final = 1 << 16  # tokens at which a request's growth is taken [token]
@@ -99,6 +100,7 @@ class Service:
         server: what it adds to the steps.
         options: what is asked beside.
         reason: why it does not start, or has no room; empty where it has.
+        known: times of steps that were computed, by what they are of, for all loads that the service gets.
     """
 
     ready: Ready
@@ -107,6 +109,7 @@ class Service:
     server: Server
     options: Options
     reason: str = ""
+    known: dict[Hashable, StepTimes] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def replicas(self) -> int:

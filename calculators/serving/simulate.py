@@ -102,12 +102,15 @@ def run(service: Service, load: Load) -> Ran:
 
 
 def _times(service: Service) -> StepTimes:
-    options = service.options
+    """Times of its steps, those of earlier loads among them."""
+    ready, options = service.ready, service.options
     drafted = options.drafted if options.gain > 1 else 0
-    if not drafted:
-        return StepTimes(service.ready, server=service.server)
-    beside = drafted * options.draft_cost * StepTimes(service.ready).decode(1, DRAFT_CONTEXT)
-    return StepTimes(service.ready, drafted, beside, service.server)
+    key = id(ready), service.server, drafted, options.draft_cost
+    found = service.known.get(key)
+    if found is None or found.ready is not ready:
+        beside = drafted * options.draft_cost * StepTimes(ready).decode(1, DRAFT_CONTEXT) if drafted else 0.0
+        found = service.known[key] = StepTimes(ready, drafted, beside, service.server)
+    return found
 
 
 def _memory(service: Service, load: Load) -> Memory:

@@ -72,9 +72,11 @@ class StepTimes:
         "_tokens",
         "_xs",
         "beside",
+        "ready",
     )  # fmt: skip
 
     def __init__(self, ready: Ready, drafted: int = 0, beside: float = 0.0, server: Server = NO_SERVER) -> None:
+        self.ready = ready
         caps = {part.cap for part, _ in ready.kept if part.cap}
         self._parts, self._new, self.beside, self._server = Parts(ready), 1 + drafted, beside, server
         self._xs = knots(sorted(caps))

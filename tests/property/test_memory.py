@@ -95,9 +95,9 @@ class Pair:
 
 
 @st.composite
-def pairs(draw: st.DrawFn, rows: st.SearchStrategy[int] = st.just(1)) -> Pair:
-    """An empty memory."""
-    block, count = draw(SIZES), draw(rows)
+def pairs(draw: st.DrawFn, least: int = 1, most: int = 1) -> Pair:
+    """An empty memory, of requests of so many samples."""
+    block, count = draw(SIZES), draw(st.integers(least, most))
     blocks = draw(st.integers(1, 60)) * count
     pool = Pool(blocks * block, block, blocks, 1, nothing_beside, 1.0, 1 << 20)
     return Pair(Blocks(pool, Paging(rows=count)), Naive(block, count), pool)
@@ -159,7 +159,7 @@ def test_samples_hold_what_their_tables_do(block: int, rows: int, lengths: list[
         assert pair.memory.taken == pair.naive.held()
 
 
-@given(pairs(st.integers(2, 4)), EVENTS)
+@given(pairs(2, 4), EVENTS)
 def test_samples_leave_nothing(pair: Pair, events: list[tuple[str, int, int]]) -> None:
     """Nor more than there is, whoever comes and goes."""
     replay(pair, events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +48,7 @@ def radix(block: int) -> Callable[[], PrefixCache]:
 
 
 @st.composite
-def smalls(draw: st.DrawFn, **fixed: object) -> Small:
+def smalls(draw: st.DrawFn, /, **fixed: Any) -> Small:
     """A service of one replica, whose memory is little."""
     memory = draw(st.sampled_from([PAGED, PAGED, PAGED, "max", "pow2", "oracle"]))
     paged, block = memory == PAGED, draw(st.sampled_from([1, 4, 16]))
@@ -76,7 +76,7 @@ def smalls(draw: st.DrawFn, **fixed: object) -> Small:
         cache=cache,
         latency=draw(st.sampled_from([0.0, 0.25])),
     )
-    return replace(small, **fixed)  # type: ignore[arg-type]
+    return replace(small, **fixed)
 
 
 @st.composite
@@ -287,7 +287,7 @@ def test_who_fits_is_taken_along(small: Small, load: Load, name: str) -> None:
     limits = replace(small.limits, order=FIFO)
     watched = replace(small, policy=name, limits=limits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(POLICIES, "watched", lambda: Greedy(name))  # type: ignore[arg-type]
+        patch.setitem(POLICIES, "watched", lambda: Greedy(name))
         serve(replace(watched, policy="watched"), load, Seconds(each=EACH))
 
 
