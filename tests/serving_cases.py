@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +60,15 @@ class Seconds(StepTimes):
         seconds = sum(new for new, _, _ in chunks) * self.token
         return seconds + self.one + held * self.each if sequences else seconds
 
-    def run(self, sequences: int, held: float, steps: int, limit: float, gain: float = 1.0) -> tuple[int, float]:
+    def run(
+        self,
+        sequences: int,
+        held: float,
+        steps: int,
+        limit: float,
+        gain: float = 1.0,
+        growth: float = inf,  # noqa: ARG002
+    ) -> tuple[int, float]:
         """Steps one after the other, until one ends at the limit or later."""
         spent, done = 0.0, 0
         while done < min(steps, self.at_once) and (not done or spent < limit):

@@ -116,8 +116,8 @@ def saturated(
 def capacity(
     service: Service, lengths: Lengths, keeps: Callable[[Ran], bool], requests: int = 300, start: float = 1.0
 ) -> float:
-    """The most requests a second that keep a promise with a queue that does not grow; looked for from `start` on. [1/s]"""
-    found = highest(lambda rate: _stable(ran := at(service, lengths, rate, requests)) and keeps(ran), start)
+    """The most requests a second that keep a promise with a queue that does not grow, within 3 %; from `start` on. [1/s]"""
+    found = highest(lambda rate: _stable(ran := at(service, lengths, rate, requests)) and keeps(ran), start, 0.03)
     assert found.rate is not None
     assert found.beyond is not None
     return found.rate

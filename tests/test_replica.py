@@ -162,6 +162,17 @@ def test_drafts_take_tokens_of_a_step() -> None:
     assert found == {1: [(12,)], 3: [(4,), (4,), (4,)]}
 
 
+def test_who_comes_back_takes_a_token_of_the_step() -> None:
+    """Of 8 tokens a step: those whose cache came back decode in it, and leave as much less to prompts."""
+    lengths = [(10, 10), (20, 8), (20, 3), (19, 7), (14, 14), (17, 13), (18, 16), (17, 10), (2, 2), (12, 16), (11, 14)]
+    times, limits = Seconds(), Limits(8, 8, preemption="swap", token_bytes=1.0)
+    load = sent(*[(float(at // 3), *pair) for at, pair in enumerate(lengths)])
+    served = serve(Small(tokens=64, block=1, longest=60, limits=limits), load, times)
+
+    assert served.tally.swapped > 0
+    assert max(step.rows + sum(step.pieces) for step in times.taken if step.pieces) == 8
+
+
 def test_a_prefix_is_looked_up_once() -> None:
     """One that is set back and comes again does not count twice."""
     small = Small(tokens=24, block=4, limits=ROOMY, cache=lambda: BlockCache(4, 4))

@@ -12,7 +12,7 @@ from roofcast.calculators.engines.flags import Flags
 from roofcast.calculators.engines.registry import engine_memory
 from roofcast.calculators.engines.serving import serve
 from roofcast.calculators.errors import UsageError
-from roofcast.calculators.serving.defaults import ANY, Scheduling, Server, scheduling_of, server_of
+from roofcast.calculators.serving.defaults import Reserve, Scheduling, Server, scheduling_of, server_of
 from roofcast.calculators.serving.policies import POLICIES
 from roofcast.calculators.serving.service import Options, Service, service_of, transfer_seconds
 from roofcast.hwdb.lookup import find_accelerator
@@ -56,9 +56,9 @@ def served_by(
         # TensorRT-LLM's trtllm-serve: 2,048 requests, 8,192 tokens
         ("tensorrt-llm", "h100-sxm", {}, "continuous", 2048, 8192),
         ("tensorrt-llm", "h100-sxm", {"max_num_seqs": 128, "max_num_batched_tokens": 4096}, "continuous", 128, 4096),
-        # TGI: whatever memory holds, 4,096 tokens of prompts
-        ("tgi", "h100-sxm", {}, "prefill-first", ANY, 4096),
-        ("tgi", "h100-sxm", {"max_batch_prefill_tokens": 1000}, "prefill-first", ANY, 1000),
+        # TGI: the router's 128 requests, 4,096 tokens of prompts
+        ("tgi", "h100-sxm", {}, "prefill-first", 128, 4096),
+        ("tgi", "h100-sxm", {"max_batch_prefill_tokens": 1000}, "prefill-first", 128, 1000),
         # llama.cpp: its slots
         ("llama.cpp", "rtx-4090", {"parallel": 6}, "chunked", 6, 2048),
     ],
@@ -80,19 +80,23 @@ def test_lmdeploy_knows_devices_by_name(gpu: str, sequences: int) -> None:
     assert (found.policy, found.sequences, found.tokens) == ("chunked", sequences, 8192)
 
 
-def test_old_vllm_reads_before_it_decodes() -> None:
-    """V0's scheduler, and its step."""
-    found = scheduled("vllm", engine_version="0.6.0")
+@pytest.mark.parametrize(("longest", "policy"), [(8192, "prefill-first"), (131_072, "chunked")])
+def test_old_vllm_reads_before_it_decodes(longest: int, policy: str) -> None:
+    """V0's scheduler and its step, unless requests may be longer than 32,768 tokens."""
+    found = scheduled("vllm", engine_version="0.6.0", max_model_len=longest)
 
-    assert found.policy == "prefill-first"
+    assert found.policy == policy
     assert found.sequences == 256
 
 
 def test_who_keeps_memory_for_what_is_to_come() -> None:
-    """vLLM nothing, SGLang a share of 0.7 x 0.14, TensorRT-LLM and TGI all of it."""
+    """vLLM nothing; SGLang 0.7 x 0.14 of what others may make, and 4,096 tokens of one's own; the others all of it."""
     found = {engine: scheduled(engine).reserve for engine in ("vllm", "sglang", "tensorrt-llm", "tgi")}
 
-    assert found == {"vllm": 0.0, "sglang": pytest.approx(0.098), "tensorrt-llm": 1.0, "tgi": 1.0}
+    assert found["sglang"].running == pytest.approx(0.098)
+    assert (found["sglang"].own, found["sglang"].clip) == (1.0, 4096)
+    assert found["vllm"] == Reserve()
+    assert found["tensorrt-llm"] == found["tgi"] == Reserve(1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_options_win() -> None:
     """Over what an engine has."""
     made = served_by(policy="static", sequences=7, tokens=300, order="prefix").scheduling
 
-    assert made == Scheduling("static", 7, 300, 0.0, "prefix")
+    assert made == Scheduling("static", 7, 300, Reserve(), "prefix")
 
 
 def test_a_step_has_a_token_for_each() -> None:

@@ -215,6 +215,7 @@ def test_a_run_without_time_takes_one_step() -> None:
     st.integers(1, 3000),
 )
 @example(0.01, 1e-19, 1.0, 1000)
+@example(4.224956592896351, 2.220446049250313e-16, 5.0, 3)
 def test_the_first_step_that_reaches_a_limit_is_found(start: float, rise: float, limit: float, most: int) -> None:
     """Of steps whose time rises, stays or falls by next to nothing, against counting them."""
 

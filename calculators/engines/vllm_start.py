@@ -12,6 +12,7 @@ from roofcast.modelspec.formats import FORMATS
 
 if TYPE_CHECKING:
     from roofcast.calculators.engines.vllm_versions import VllmRules
+    from roofcast.hwdb.accelerator import Accelerator
 
 # A step's tokens and requests where no flag says them, by the device. Source: vLLM, engine/arg_utils.py: 70 GiB or more
 # of memory, but no A100, is a large one; the server's defaults, not those of the offline class.
@@ -106,6 +107,9 @@ def _step(served: Served, rules: VllmRules, longest: int) -> tuple[int, int]:
     if rules.engine == "V0":
         tokens, rows = V0_STEP
         return (max(longest, tokens) if longest <= V0_UNCHUNKED else tokens), rows
-    accelerator = served.ready.deployment.accelerator
-    large = visible_term(accelerator).bytes >= LARGE and accelerator.architecture != "Ampere"
-    return LARGE_STEP if large else (SMALL_TOKENS, rules.small_rows)
+    return LARGE_STEP if is_large(served.ready.deployment.accelerator) else (SMALL_TOKENS, rules.small_rows)
+
+
+def is_large(accelerator: Accelerator) -> bool:
+    """Whether vLLM takes a device for a large one: 70 GiB or more, and no A100 by its name; an A800 is one."""
+    return visible_term(accelerator).bytes >= LARGE and not accelerator.id.startswith("a100")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.engines.device import visible_term
 from roofcast.calculators.engines.leftover import rules_of as rules_since
 from roofcast.calculators.engines.sglang_defaults import Start, sizes_of
 from roofcast.calculators.engines.tensorrt_llm import DEFAULTS as TENSORRT
-from roofcast.calculators.engines.vllm_start import LARGE, LARGE_STEP, SMALL_TOKENS
+from roofcast.calculators.engines.vllm_start import LARGE_STEP, SMALL_TOKENS, V0_UNCHUNKED, is_large
 from roofcast.calculators.engines.vllm_start import start as vllm_start
 from roofcast.calculators.engines.vllm_versions import parse_version
 from roofcast.calculators.engines.vllm_versions import rules_of as vllm_rules
@@ -19,11 +18,12 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.engines.terms import EngineMemory, Served
 
-ANY: Final = 1 << 20  # requests where nothing bounds them but memory
 #: SGLang counts 0.7 of the tokens that running requests may still make, and down to 0.14 of that after 600 steps without
 #: a setback. Source: sgl-project/sglang, managers/scheduler.py and schedule_policy.py, SGLANG_INIT_NEW_TOKEN_RATIO
 NEW_TOKEN_RATIO: Final = 0.7 * 0.14
+CLIP: Final = 4096  # of the request that is admitted: SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION [token]
 MOST_RUNNING: Final = (2048, 4096)  # SGLang: max_running_requests is tokens / context x 512 within these
+TGI_REQUESTS: Final = 128  # --max-concurrent-requests of the router, which refuses more
 TGI_PREFILL: Final = 4096  # --max-batch-prefill-tokens [token]
 LMDEPLOY: Final = 8192  # max_prefill_token_num [token]
 #: LMDeploy's max_batch_size by what a device's name has in it, and of all others.
@@ -35,6 +35,25 @@ SMALL_ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """Of tokens that requests may yet make, what must be free where one more is admitted.
+
+    Args:
+        running: share of those of requests that run. [-]
+        own: share of those of the one that is admitted. [-]
+        clip: of its own, no more than so many; None is all. [token]
+    """
+
+    running: float = 0.0
+    own: float = 0.0
+    clip: int | None = None
+
+
+NOTHING: Final = Reserve()
+ALL: Final = Reserve(1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduling:
     """How steps are put together.
 
@@ -42,14 +61,14 @@ class Scheduling:
         policy: one of `POLICIES`.
         sequences: requests at once.
         tokens: of a step. [token]
-        reserve: share of the tokens to come whose memory must be free where a request is admitted. [-]
+        reserve: of tokens to come, what must be free where a request is admitted.
         order: fifo or prefix, who is next.
     """
 
     policy: str
     sequences: int
     tokens: int
-    reserve: float = 0.0
+    reserve: Reserve = NOTHING
     order: str = "fifo"
 
 
@@ -69,10 +88,11 @@ class Server:
 
 
 def _vllm(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001 - one signature for all
-    """V1 decodes first and cuts prompts to what is left; V0 reads whole prompts before it decodes."""
+    """V1 decodes first and cuts prompts to what is left, V0 where requests may be longer than 32,768; else it reads first."""
     rules, _, _ = vllm_rules(served.flags.engine_version)
     started = vllm_start(served, rules)
-    return Scheduling("chunked" if rules.engine == "V1" else "prefill-first", started.rows, started.tokens)
+    pieces = rules.engine == "V1" or started.longest > V0_UNCHUNKED
+    return Scheduling("chunked" if pieces else "prefill-first", started.rows, started.tokens)
 
 
 def _sglang(served: Served, memory: EngineMemory) -> Scheduling:
@@ -86,19 +106,21 @@ def _sglang(served: Served, memory: EngineMemory) -> Scheduling:
     tokens = memory.tokens[0] if memory.tokens else 0
     least, most = MOST_RUNNING
     rows = min(most, max(least, tokens * 512 // max(1, memory.longest)))
-    return Scheduling("prefill-first", flags.max_running_requests or memory.most or rows, chunk, NEW_TOKEN_RATIO)
+    return Scheduling(
+        "prefill-first", flags.max_running_requests or memory.most or rows, chunk, Reserve(NEW_TOKEN_RATIO, 1.0, CLIP)
+    )
 
 
 def _tensorrt(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
     """Whole prompts beside decode; a request is admitted where all that it may become fits (GUARANTEED_NO_EVICT)."""
     flags = served.flags
     own = rules_since(TENSORRT, parse_version(flags.engine_version) if flags.engine_version else None)
-    return Scheduling("continuous", flags.max_num_seqs or own.requests, flags.max_num_batched_tokens or own.step, 1.0)
+    return Scheduling("continuous", flags.max_num_seqs or own.requests, flags.max_num_batched_tokens or own.step, ALL)
 
 
 def _tgi(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
     """Prompts before decode; prompt and all of the output are budgeted."""
-    return Scheduling("prefill-first", ANY, served.flags.max_batch_prefill_tokens or TGI_PREFILL, 1.0)
+    return Scheduling("prefill-first", TGI_REQUESTS, served.flags.max_batch_prefill_tokens or TGI_PREFILL, ALL)
 
 
 def _lmdeploy(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
@@ -141,8 +163,7 @@ def scheduling_of(served: Served, memory: EngineMemory | None) -> Scheduling:
     if memory is not None and engine in ENGINES:
         return ENGINES[engine](served, memory)
     accelerator = served.ready.deployment.accelerator
-    large = visible_term(accelerator).bytes >= LARGE and accelerator.architecture != "Ampere"
-    tokens, rows = LARGE_STEP if large else (SMALL_TOKENS, SMALL_ROWS)
+    tokens, rows = LARGE_STEP if is_large(accelerator) else (SMALL_TOKENS, SMALL_ROWS)
     policy, most = LIBRARIES.get(engine, ("chunked", rows))
     return Scheduling(policy, most, tokens)
 

@@ -74,13 +74,18 @@ class Paging:
     """How a pool's blocks are handed out.
 
     Args:
-        reserve: share of the tokens to come whose blocks must be free where a request is admitted. [-]
+        reserve: of the tokens that running requests may yet make, the share whose blocks must be free where one more is
+            admitted. [-]
+        own: the same share of the tokens that the one itself may make; None is as of the others. [-]
+        clip: of which no more count than so many; None is all. [token]
         rows: samples of a request, which share its prompt and write their own.
         grows: whether blocks are taken as tokens come; else all of a request's as it is admitted.
         beams: blocks of all beams of a request of so many prompt and further tokens; None without beams.
     """
 
     reserve: float = 0.0
+    own: float | None = None
+    clip: int | None = None
     rows: int = 1
     grows: bool = True
     beams: Callable[[int, int], float] | None = None
@@ -159,10 +164,8 @@ class Blocks:
     def admit(self, live: Live) -> bool:
         """Takes the blocks of all that is to be computed, less those of a prefix that is there."""
         pool, cache, paging = self._pool, self.cache, self._paging
-        need, later = (
-            self._filled(live.todo) + self._beside(live.job.prompt, live.todo, live.last),
-            self._grown(live.todo, live.last),
-        )
+        need = self._filled(live.todo) + self._beside(live.job.prompt, live.todo, live.last)
+        later = self._grown(live.todo, live.last)
         if not paging.grows:
             need, later = need + later, 0.0
         found, covered, fresh = None, 0, need
@@ -172,18 +175,26 @@ class Blocks:
                 covered = self._filled(found.covered)
                 fresh = max(0, need - covered) + (found.new + found.revived) * self._per
         soon = self._due[(self._step + 1) % self._block]  # what the next step takes
-        if fresh + soon + paging.reserve * max(0.0, self._future + later - soon) > pool.blocks - self.taken:
+        if fresh + soon + self._expected(live, later, soon) > pool.blocks - self.taken:
             return False
-        own = max(0, need - covered)
-        self.used += own
+        mine = max(0, need - covered)
+        self.used += mine
         if found is not None and cache is not None:
             live.lease = cache.take(found)
             live.computed = min(found.hit_tokens, live.todo - 1)
             live.hit = found.hit_tokens, found.hit_ids
         self._count()
-        live.blocks = own, later
+        live.blocks = mine, later
         self._future += later
         return True
+
+    def _expected(self, live: Live, later: float, soon: float) -> float:
+        """Blocks that must be free for tokens to come, as admission counts them, beside those of the next step."""
+        paging = self._paging
+        if paging.clip is not None and live.last - live.todo > paging.clip:
+            later = self._grown(live.todo, live.todo + paging.clip)
+        own = paging.reserve if paging.own is None else paging.own
+        return paging.reserve * max(0.0, self._future - soon) + own * later
 
     def _count(self) -> None:
         """Counts what is taken; the cache gives up what running requests need."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.series import Series
     from roofcast.calculators.serving.steps import Chunk, StepTimes
 
+GROWTH: Final = 0.01  # of steps in a row, which are noted as alike [-]
 RECOMPUTE: Final = "recompute"
 SWAP: Final = "swap"
 FIFO: Final = "fifo"
@@ -217,7 +218,7 @@ class Replica:
             self._make_room()
             return
         count, limits = self.count, self.limits
-        steps, seconds = self.times.run(count, self.held, steps, max(limit, 0.0), limits.gain)
+        steps, seconds = self.times.run(count, self.held, steps, max(limit, 0.0), limits.gain, GROWTH)
         start, self._step = self.clock, seconds / steps
         self.clock = start + seconds
         taken = self.memory.taken

@@ -12,6 +12,7 @@ from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.serving.defaults import Scheduling, Server, scheduling_of, server_of
 from roofcast.calculators.serving.memory import PAGED, Pool
+from roofcast.calculators.serving.policies import POLICIES
 from roofcast.calculators.speculative import check_acceptance, check_drafted, expected_tokens
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Options:
         order: fifo or prefix.
         routing: round-robin or least-loaded.
         readers, writers: replicas of two pools; 0 where each replica does both.
-        kv_link: bandwidth between the pools, of one replica. [B/s]
+        kv_link: bandwidth between the pools, of each GPU. [B/s]
         drafted: tokens drafted a step. [token]
         acceptance: of a drafted token. [-]
         draft_cost: of drafting one token, as a share of a step of one sequence. [-]
@@ -137,7 +138,7 @@ def service_of(served: Served, memory: EngineMemory | None, options: Options = D
         tokens=options.tokens or scheduling.tokens,
         order=options.order or scheduling.order,
     )
-    if scheduling.tokens < scheduling.sequences:
+    if POLICIES[scheduling.policy].mixes and scheduling.tokens < scheduling.sequences:
         scheduling = replace(scheduling, sequences=scheduling.tokens)
     pool = _plain_pool(served.ready, options) if memory is None else _engine_pool(served.ready, memory, options)
     reason = memory.reason or "" if memory is not None else ""

@@ -118,7 +118,8 @@ def _memory(service: Service, load: Load) -> Memory:
     if options.kv_memory != PAGED:
         return Contiguous(pool, options.kv_memory)
     beams = BeamBlocks(options.beams, pool.block).at if options.beams > 1 else None
-    paging = Paging(service.scheduling.reserve, options.samples, options.gain == 1.0, beams)
+    kept = service.scheduling.reserve
+    paging = Paging(kept.running, kept.own, kept.clip, options.samples, options.gain == 1.0, beams)
     cache = None
     if options.prefix_cache != OFF and load.hash_tokens is not None:
         cache = CACHES[options.prefix_cache](load.hash_tokens, pool.block)
@@ -174,7 +175,7 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
     good, share = _good(tally, goal)
     promised = (goal.ttft_seconds, goal.tpot_seconds, goal.itl_seconds) != (None, None, None)
     gaps = tally.gaps.spread()
-    met = share >= goal.percentile / 100 and not tally.rejected
+    met = share >= goal.percentile / 100
     if goal.itl_seconds is not None and gaps is not None:
         met = met and tally.gaps.quantile(goal.percentile / 100) <= goal.itl_seconds
     rate = (lambda value: value / makespan) if makespan else (lambda value: None)  # noqa: ARG005

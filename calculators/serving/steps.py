@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import fullest_stage
@@ -235,7 +235,9 @@ class StepTimes:
         self._curve(sequences)[at] = found
         return found
 
-    def run(self, sequences: int, held: float, steps: int, limit: float, gain: float = 1.0) -> tuple[int, float]:
+    def run(
+        self, sequences: int, held: float, steps: int, limit: float, gain: float = 1.0, growth: float = inf
+    ) -> tuple[int, float]:
         """Decode steps that follow one another, until one ends at the limit or later: how many, and their time. [s]
 
         Args:
@@ -244,17 +246,23 @@ class StepTimes:
             steps: at most.
             limit: time from the beginning. [s]
             gain: tokens that each gains a step, in the mean. [token]
+            growth: by which steps may have grown over the first; they end there. [-]
         """
         context, xs = held / sequences + self._new, self._xs
         curve = self._curve(sequences)
         at = bisect_right(xs, context) - 1
-        done, spent = 0, 0.0
+        done, spent, top = 0, 0.0, inf
         while True:
             low, high = xs[at], xs[at + 1]
             first, last = curve[at] or self._point(sequences, at), curve[at + 1] or self._point(sequences, at + 1)
             slope = (last - first) / (high - low)
             start, rise = first + slope * (context - low), slope * gain
+            if growth < top == inf:
+                top = start * (1.0 + growth)
             count = min(steps - done, int((high - context) / gain) + 1)
+            if start + rise * count > top:
+                count = max(1, int((top - start) / rise) + 1)
+                steps = done + count
             seconds = count * start + rise * (count * (count - 1) / 2)
             if spent + seconds >= limit:
                 count = _reaching(start, rise, limit - spent, count)
@@ -276,7 +284,8 @@ def _reaching(start: float, rise: float, limit: float, most: int) -> int:
     """
     if rise > 0.0:
         half = start / rise - 0.5
-        guess = ceil(sqrt(half * half + 2.0 * limit / rise) - half - 1e-9)
+        twice = 2.0 * limit / rise  # the root as a quotient: no difference of two that are alike
+        guess = ceil(twice / (sqrt(half * half + twice) + half) - 1e-9)
     else:
         guess = ceil(limit / start - 1e-9)
     guess = max(1, min(most, guess))

@@ -72,7 +72,7 @@ def smalls(draw: st.DrawFn, /, **fixed: Any) -> Small:
         block=block,
         longest=draw(st.sampled_from([40, LONGEST])),
         limits=limits,
-        paging=Paging(draw(st.sampled_from([0.0, 0.0, 0.1, 1.0])), rows, gain == 1.0),
+        paging=Paging(reserve=draw(st.sampled_from([0.0, 0.0, 0.1, 1.0])), rows=rows, grows=gain == 1.0),
         cache=cache,
         latency=draw(st.sampled_from([0.0, 0.25])),
     )
@@ -185,7 +185,7 @@ def test_a_request_takes_its_own_steps_at_least(small: Small, load: Load) -> Non
 def test_gaps_are_counted_once_each(small: Small, load: Load) -> None:
     """One before each token but the first, of each sequence, where nobody is set back and none gains a part of a token."""
     small = replace(
-        small, tokens=1 << 12, limits=replace(small.limits, gain=1.0), paging=Paging(0.0, small.limits.rows)
+        small, tokens=1 << 12, limits=replace(small.limits, gain=1.0), paging=Paging(rows=small.limits.rows)
     )
     if small.policy == "static":  # computes on what is done
         return
@@ -237,12 +237,14 @@ class Bounded(Seconds):
             assert sequences == 0
         return super().mixed(sequences, held, chunks, hidden)
 
-    def run(self, sequences: int, held: float, steps: int, limit: float, gain: float = 1.0) -> tuple[int, float]:
+    def run(
+        self, sequences: int, held: float, steps: int, limit: float, gain: float = 1.0, growth: float = inf
+    ) -> tuple[int, float]:
         """Steps of so many requests."""
         assert steps > 0
         assert 0 < sequences <= self.small.limits.sequences * self.small.limits.rows
         assert held >= sequences
-        return super().run(sequences, held, steps, limit, gain)
+        return super().run(sequences, held, steps, limit, gain, growth)
 
 
 @given(smalls(), loads())
