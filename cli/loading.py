@@ -41,7 +41,8 @@ Rate = Annotated[
     typer.Option(
         "--rate",
         metavar="R",
-        help="Open loop: requests a second, or a schedule such as 2@0s,8@60s,2@120s; with --trace in place of its times.",
+        help="Open loop: requests a second, a schedule such as 2@0s,8@60s,2@120s, or max: the most that keeps a promise; with "
+        "--trace in place of its times.",
     ),
 ]
 Scale = Annotated[
