@@ -23,6 +23,7 @@ SEARCHED: Final = "max"  # of --rate: who simulates looks for it
 DEFAULT_PROMPT: Final = "1024"
 DEFAULT_OUTPUT: Final = "128"
 LEAST_SCALE, MOST_SCALE = 1e-6, 1e6
+MOST_REQUESTS: Final = 10_000_000
 MOST_CLIENTS: Final = 1 << 20
 MOST_GROUPS: Final = 1 << 20
 MOST_IDS: Final = 1 << 22  # blocks of all groups' prefixes
@@ -150,13 +151,13 @@ class AskedLoad:
         for option, needed in NEEDS:
             if option in given and needed not in given:
                 raise UsageError(f"{option} needs {needed}")
-        for option, count in (("--requests", self.requests), ("--hash-tokens", self.hash_tokens)):
-            options.size(count, option)
         for option, count, most in (
+            ("--requests", self.requests, MOST_REQUESTS),
+            ("--hash-tokens", self.hash_tokens, options.MOST),
             ("--concurrency", self.concurrency, MOST_CLIENTS),
             ("--prefix-groups", self.prefix_groups, MOST_GROUPS),
         ):
-            if options.size(count, option) is not None and count is not None and count > most:
+            if (options.size(count, option) or 0) > most:
                 raise UsageError(f"{option} {count:,}: it must be at most {most:,}")
         if self.scale is not None and not LEAST_SCALE <= self.scale <= MOST_SCALE:
             raise UsageError(f"--scale {self.scale:g}: it must be a number above 0, such as 2 for twice as fast")

@@ -73,9 +73,7 @@ def link_bandwidth(text: str | None, option: str = "--network") -> float | None:
     try:
         value = parse_quantity(text, "bit/s") / BITS if in_bits else parse_quantity(text, "B/s")
     except UnitError as error:
-        raise UnitError(
-            f"{option} {text}: it is no rate of a link; write it like '400 Gbit/s' or '50 GB/s'"
-        ) from error
+        raise UnitError(f"{option} {text}: it is no rate of a link; write it like '400 Gbit/s' or '50 GB/s'") from error
     if not LEAST_LINK <= value <= MOST_LINK:
         raise UnitError(f"{option} {text}: no link is so fast or slow; write it like '400 Gbit/s'")
     return value

@@ -125,7 +125,7 @@ def test_times_are_in_order(steps: list[tuple[float, float]], shape: float, seed
         ("fast", "'fast' is no rate; write it like 2 (requests a second) or 2@0s,8@60s,2@120s"),
         ("-1", "'-1' is no rate"),
         ("nan", "'nan' is no rate"),
-        ("0", "0 is no rate; it must be a number of requests a second above 0"),
+        ("0", "0 is no rate; it must be a number of requests a second from 1e-09"),
         ("1e300", "is no rate"),
         ("1_0", "'1_0' is no rate"),
         ("2,8", "'2,8' is no rate"),

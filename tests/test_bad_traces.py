@@ -94,7 +94,7 @@ ROWS = {
     ),
     "grouped hashes": (f"{HASHED}\n0,40,1,1_0\n", "line 2: prefix_hashes has '1_0'; ids of blocks must be whole"),
     "more hashes": (f"{HASHED}\n0,40,1,1 2 3 4\n", "prefix_hashes has 4 ids, but 40 tokens are 3 blocks of 16"),
-    "an array": ("[1, 2]\n", "its first line, '[1, 2]', is no header of a trace"),
+    "an array": ("[1, 2]\n", "it is one JSON array; a trace in JSON has an object a line"),
     "other keys": ('{"a": 1}\n', "line 1 is no row of a trace: it has none of its keys; known are"),
 }
 

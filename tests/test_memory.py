@@ -124,6 +124,17 @@ def test_a_reserve_keeps_blocks_for_what_is_to_come() -> None:
     assert admitted == {0.0: 5, 0.5: 3, 1.0: 2}
 
 
+def test_the_one_that_comes_may_count_more_than_those_that_run() -> None:
+    """Of its own tokens all count, or the first few; of the others' a share, as under SGLang."""
+    admitted = {}
+    for own, clip in ((0.0, None), (1.0, None), (1.0, 5)):
+        clock = Clock(Blocks(pool(36), Paging(reserve=0.0, own=own, clip=clip)))
+        admitted[own, clip] = sum(clock.come(4, 13) is not None for _ in range(9))
+
+    # n now and in the next step n - 1: 2 n - 1 + own <= 9 with own of 0, 3 and 2 blocks (5 more tokens end in the third)
+    assert admitted == {(0.0, None): 5, (1.0, None): 3, (1.0, 5): 4}
+
+
 def test_what_was_kept_for_a_request_goes_with_it() -> None:
     """One that leaves long before it has all its tokens makes room for another."""
     clock = Clock(Blocks(pool(40), Paging(reserve=1.0)))

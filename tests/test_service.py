@@ -72,12 +72,15 @@ def test_engines_have_limits_of_their_own(
     assert (found.policy, found.sequences, found.tokens) == (policy, sequences, tokens)
 
 
-@pytest.mark.parametrize(("gpu", "sequences"), [("h100-sxm", 1024), ("a100-80gb-sxm", 384), ("l40s", 128)])
+@pytest.mark.parametrize(
+    ("gpu", "sequences"), [("h200-sxm", 1280), ("h100-sxm", 1024), ("a100-80gb-sxm", 512), ("l40s", 128)]
+)
 def test_lmdeploy_knows_devices_by_name(gpu: str, sequences: int) -> None:
-    """Source: InternLM/lmdeploy, lmdeploy/utils.py, get_max_batch_size."""
+    """Source: InternLM/lmdeploy, lmdeploy/utils.py, get_max_batch_size; before 0.10 there were 256 and 512."""
     found = scheduled("lmdeploy", gpu)
 
     assert (found.policy, found.sequences, found.tokens) == ("chunked", sequences, 8192)
+    assert scheduled("lmdeploy", "a100-80gb-sxm", engine_version="0.9.2").sequences == 256
 
 
 @pytest.mark.parametrize(("longest", "policy"), [(8192, "prefill-first"), (131_072, "chunked")])

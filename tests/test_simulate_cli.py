@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LLAMA = ("simulate", "llama-3.1-8b", "--gpu", "h100-sxm")
 SMALL = (*LLAMA, "--rate", "20", "--requests", "60", "--prompt", "256", "--output", "16")
 CLOSED = (*LLAMA, "--concurrency", "4", "--requests", "24", "--prompt", "256", "--output", "16")
+DRAFTS = ("--rate", "2", "--engine", "vllm", "--num-speculative-tokens", "3")
 OWN = "arrival_seconds,prompt_tokens,output_tokens,prefix_hashes\n"
 
 
@@ -257,6 +258,12 @@ def test_longer_links_take_longer() -> None:
         (("--rate", "2", "--out", "x.gif"), "--out x.gif: ending '.gif' names no format"),
         (("--rate", "2", "--max-running-requests", "4"), "--max-running-requests is of a serving engine"),
         (("--rate", "2", "--block-size", "300"), "--block-size 300: it must be from 1 to 256"),
+        (("--rate", "2", "--samples", "5", "--max-num-seqs", "4"), "--samples 5: a request is as many sequences"),
+        (("--rate", "2", "--beams", "33"), "--beams 33: it must be from 1 to 32"),
+        (("--rate", "2", "--dp", "5000"), "more than 4,096 replicas"),
+        (("--rate", "2", "--requests", "20000000"), "--requests 20,000,000: it must be at most 10,000,000"),
+        ((*DRAFTS, "--acceptance", "1"), "--acceptance 1: it must be below 1"),
+        ((*DRAFTS, "--acceptance", "0.5", "--draft-cost", "-0.3"), "draft cost -0.3"),
         (("--rate", "2", "--engine", "best"), "best"),
         (("--rate", "2", "--tp", "3"), "3"),
         (("--trace", "no-such.csv"), "no-such.csv"),
@@ -355,3 +362,34 @@ def test_limits_without_an_engine() -> None:
 
     assert (found["max_num_seqs"], found["max_num_batched_tokens"], found["peak_running"]) == (3, 512, 3)
     assert (found["cache"]["block_tokens"], found["cut"], found["completed"]) == (1, 24, 24)  # 256 + 14 of 16 tokens
+
+
+@pytest.mark.parametrize("model", ["mistral-7b-v0.1", "falcon-mamba-7b"])
+def test_a_prefix_of_what_is_not_kept_is_not_shared(model: str) -> None:
+    """Where all layers have a window or a state, no prefix is there for others, and that is said."""
+    data = answer("simulate", model, "--gpu", "h100-sxm", "--rate", "5", "--requests", "9", "--shared-prefix", "64")
+
+    assert (data["result"]["completed"], data["result"]["prefix"]) == (9, None)
+    assert data["inputs"]["prefix_cache"] == "off"
+
+
+def test_a_rate_that_falls_to_nothing_sends_less() -> None:
+    """A schedule that ends with 0 sends no more, and the answer warns of it."""
+    data = answer(*LLAMA, "--rate", "20@0s,0@1s", "--requests", "50", "--output", "4")
+
+    came = data["result"]["requests"]
+    assert 10 < came < 35
+    assert f"{came} of 50 requests come: the rate is 0 from then on" in data["warnings"]
+
+
+def test_gaps_between_tokens_grow_with_the_context() -> None:
+    """A long answer's gaps are as long as its steps: those at its beginning and its end differ as `estimate` says."""
+    common = ("llama-3.1-8b", "--gpu", "h100-sxm", "--efficiency", "bound")
+    load = ("--concurrency", "64", "--requests", "64", "--prompt", "100", "--output", "6000", "--stagger", "0%")
+    gaps = result("simulate", *common, *load)["itl_seconds"]
+    rows = result("estimate", *common, "--phase", "decode", "--batch", "64", "--context", "102,3100,6099")["phases"]
+    first, middle, last = (row["bound_seconds"] for row in rows)
+
+    assert gaps["p50"] == pytest.approx(middle, rel=0.015)
+    assert gaps["max"] == pytest.approx(last, rel=0.015)
+    assert gaps["quantiles"][0] == pytest.approx(first, rel=0.015)

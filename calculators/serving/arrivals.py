@@ -143,7 +143,9 @@ def at_rate(rate: float, shape: float = 1.0) -> Arrivals:
         UsageError: it is no rate.
     """
     if not (SLOWEST <= rate <= FASTEST or rate == math.inf):
-        raise UsageError(f"{rate:g} is no rate; it must be a number of requests a second above 0, such as {EXAMPLES}")
+        raise UsageError(
+            f"{rate:g} is no rate; it must be a number of requests a second from {SLOWEST:g} to {FASTEST:g}, such as {EXAMPLES}"
+        )
     return Arrivals((Stretch(0.0, rate),), check_shape(shape))
 
 

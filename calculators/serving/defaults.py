@@ -26,9 +26,12 @@ MOST_RUNNING: Final = (2048, 4096)  # SGLang: max_running_requests is tokens / c
 TGI_REQUESTS: Final = 128  # --max-concurrent-requests of the router, which refuses more
 TGI_PREFILL: Final = 4096  # --max-batch-prefill-tokens [token]
 LMDEPLOY: Final = 8192  # max_prefill_token_num [token]
-#: LMDeploy's max_batch_size by what a device's name has in it, and of all others.
-#: Source: InternLM/lmdeploy, lmdeploy/utils.py, get_max_batch_size
-LMDEPLOY_ROWS: Final = {"a100": 384, "a800": 384, "h100": 1024, "h800": 1024, "h200": 1024}
+#: since -> LMDeploy's max_batch_size by what a device's name has in it; of all others it is 128.
+#: Source: InternLM/lmdeploy, lmdeploy/utils.py, get_max_batch_size, and its guide to the benchmark, which names both
+LMDEPLOY_ROWS: Final = (
+    ((0,), {"a100": 256, "a800": 256, "h100": 512, "h800": 512, "h200": 512}),
+    ((0, 10), {"a100": 512, "a800": 512, "h100": 1024, "h800": 1024, "h200": 1280}),
+)
 LMDEPLOY_OTHERS: Final = 128
 LLAMA_BATCH: Final = 2048  # --batch-size of llama-server [token]
 SMALL_ROWS: Final = 256
@@ -125,8 +128,9 @@ def _tgi(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
 
 def _lmdeploy(served: Served, memory: EngineMemory) -> Scheduling:  # noqa: ARG001
     """TurboMind reads prompts beside decode, in pieces."""
-    name = served.ready.deployment.accelerator.id
-    rows = next((rows for part, rows in LMDEPLOY_ROWS.items() if part in name), LMDEPLOY_OTHERS)
+    name, version = served.ready.deployment.accelerator.id, served.flags.engine_version
+    table = rules_since(LMDEPLOY_ROWS, parse_version(version) if version else None)
+    rows = next((rows for part, rows in table.items() if part in name), LMDEPLOY_OTHERS)
     return Scheduling("chunked", rows, served.flags.max_num_batched_tokens or LMDEPLOY)
 
 

@@ -39,6 +39,7 @@ class Load:
             time 0; None of an open loop, whose requests come when they come.
         hash_tokens: tokens of one id of `Job.hashes`; None where there are none. [token]
         notes: what should be said of the requests, once they were read.
+        count: requests that were asked for; None of those that a trace has.
     """
 
     name: str
@@ -46,3 +47,4 @@ class Load:
     concurrency: int | None = None
     hash_tokens: int | None = None
     notes: Callable[[], list[str]] = list
+    count: int | None = None

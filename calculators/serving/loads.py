@@ -7,7 +7,9 @@ from itertools import islice, repeat
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.errors import UsageError
 from roofcast.calculators.serving.job import Job, Load
+from roofcast.calculators.serving.trace_rows import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +122,7 @@ def synthetic(lengths: Apart | Pairs, sending: Sending, shared: SharedPrefix | N
             prompt, output = pair(random)
             yield Job(time, prompt, output) if ids is None else Job(time, prompt, output, ids(prompt))
 
-    return Load(name, jobs, sending.concurrency, None if shared is None else BLOCK)
+    return Load(name, jobs, sending.concurrency, None if shared is None else BLOCK, count=sending.count)
 
 
 def traced(
@@ -149,6 +151,10 @@ def traced(
             yield from found
         else:
             for job in found:
+                if job.arrival > LONGEST * scale:
+                    raise UsageError(
+                        f"--scale {scale:g}: {name} is {job.arrival / scale:.3g} s long then; at most {LONGEST:g}"
+                    )
                 yield Job(job.arrival / scale, job.prompt, job.output, job.hashes)
 
     parts = [

@@ -145,7 +145,7 @@ def _whole(replica: Replica, budget: int) -> list[tuple[Live, int]]:
     for live in replica.partial:
         made.append((live, live.todo - live.computed))
         budget -= live.todo - live.computed
-    while replica.waiting and (not made or replica.waiting[0].todo <= budget):
+    while replica.waiting and (not made or replica.waiting[replica.turn].todo <= budget):
         more = replica.admit()
         if more is None:
             break

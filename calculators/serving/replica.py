@@ -113,6 +113,13 @@ class Replica:
         return self.blocked or len(self.running) >= self.limits.sequences
 
     @property
+    def turn(self) -> int:
+        """Whose turn it is among those that wait: the first, or who shares the longest prefix."""
+        if self.limits.order != SHARED or self.cache is None or len(self.waiting) < 2:  # noqa: PLR2004 - a choice of two
+            return 0
+        return shared_first((live.job for live in self.waiting), self.cache)
+
+    @property
     def decoding(self) -> int:
         """Tokens of a step that those take which decode. [token]"""
         return self.count * self.limits.each
@@ -158,9 +165,7 @@ class Replica:
         """The next that waits, with its room in memory; None where there is none, or no room."""
         waiting = self.waiting
         while waiting and not self.full:
-            at = 0
-            if self.limits.order == SHARED and self.cache is not None and len(waiting) > 1:
-                at = shared_first((live.job for live in waiting), self.cache)
+            at = self.turn
             live = waiting[at]
             if not self.memory.admit(live):
                 self.blocked = True

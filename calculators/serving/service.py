@@ -10,10 +10,11 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import kv_bytes_per_token
 from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.serving.beams import WIDEST
 from roofcast.calculators.serving.defaults import Scheduling, Server, scheduling_of, server_of
 from roofcast.calculators.serving.memory import PAGED, Pool
 from roofcast.calculators.serving.policies import POLICIES
-from roofcast.calculators.speculative import check_acceptance, check_drafted, expected_tokens
+from roofcast.calculators.speculative import check_acceptance, check_cost, check_drafted, expected_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -27,6 +28,8 @@ LONG: Final = 1 << 16  # tokens at which a request's growth is taken [token]
 RESERVE: Final = 0.1  # share of the memory that is kept free, without an engine [-]
 PCIE: Final = 25e9  # to the host's memory, one direction, where it is not given [B/s]
 OFF: Final = "off"
+MOST_REPLICAS: Final = 4096
+MOST_BLOCK: Final = 256  # tokens of a block [token]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +144,33 @@ def service_of(served: Served, memory: EngineMemory | None, options: Options = D
     if POLICIES[scheduling.policy].mixes and scheduling.tokens < scheduling.sequences:
         scheduling = replace(scheduling, sequences=scheduling.tokens)
     pool = _plain_pool(served.ready, options) if memory is None else _engine_pool(served.ready, memory, options)
+    options, left_off = _suited(options, pool, scheduling.sequences)
     reason = memory.reason or "" if memory is not None else ""
     if not reason and pool.blocks < 1:
         reason = "nothing is left for a cache beside the weights"
     ready = served.ready
     server = server_of(ready.deployment.engine) if ready.expectation is not None else Server()
     service = Service(ready, pool, scheduling, server, options, reason)
-    return service, (memory.said if memory is not None else Remarks()) + _said(service, memory)
+    return service, (memory.said if memory is not None else Remarks()) + _said(service, memory) + left_off
+
+
+def _suited(options: Options, pool: Pool, sequences: int) -> tuple[Options, Remarks]:
+    """Options that the cache allows.
+
+    Raises:
+        UsageError: more sequences of a request than run at once, or beams whose blocks are too long to be counted.
+    """
+    name = "--samples" if options.samples > 1 else "--beams"
+    if options.rows > sequences:
+        raise UsageError(f"{name} {options.rows}: a request is as many sequences, and --max-num-seqs is {sequences:,}")
+    if options.beams > 1 and pool.block > MOST_BLOCK:
+        raise UsageError(
+            f"--beams {options.beams}: blocks of {pool.block:,} tokens, as this model's states need, are not shared by beams here"
+        )
+    if options.prefix_cache == OFF or pool.per:
+        return options, Remarks()
+    text = "the prefix cache is off: no layer of the model keeps all tokens, so that a prefix is not there for others"
+    return replace(options, prefix_cache=OFF), remarks(notes=[text])
 
 
 def check_options(ready: Ready, options: Options) -> None:
@@ -170,13 +193,29 @@ def check_options(ready: Ready, options: Options) -> None:
         raise UsageError(
             f"--kv-memory {options.kv_memory}: contiguous memory shares no blocks among sequences of a request"
         )
+    if max(options.readers, options.writers, ready.deployment.shards.dp) > MOST_REPLICAS:
+        raise UsageError(f"more than {MOST_REPLICAS:,} replicas are not simulated: they share nothing; simulate fewer")
+    if options.beams > WIDEST:
+        raise UsageError(f"--beams {options.beams}: it must be from 1 to {WIDEST}")
+    if options.block is not None and not 1 <= options.block <= MOST_BLOCK:
+        raise UsageError(f"--block-size {options.block}: it must be from 1 to {MOST_BLOCK}")
     if options.acceptance is not None:
-        check_acceptance(options.acceptance)
-        if not options.drafted:
-            raise UsageError("--acceptance is of drafted tokens; give --num-speculative-tokens too")
-        check_drafted(options.drafted)
-    if options.block is not None and not 1 <= options.block <= 256:  # noqa: PLR2004 - what engines have
-        raise UsageError(f"--block-size {options.block}: it must be from 1 to 256")
+        _check_drafts(options, options.acceptance)
+
+
+def _check_drafts(options: Options, acceptance: float) -> None:
+    """Refuses drafts that cannot be.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    if acceptance >= 1:
+        raise UsageError(f"--acceptance {acceptance:g}: it must be below 1, such as 0.8; at 1 a draft never fails")
+    check_acceptance(acceptance)
+    check_cost(options.draft_cost)
+    if not options.drafted:
+        raise UsageError("--acceptance is of drafted tokens; give --num-speculative-tokens too")
+    check_drafted(options.drafted)
 
 
 def _plain_pool(ready: Ready, options: Options) -> Pool:

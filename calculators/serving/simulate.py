@@ -160,7 +160,15 @@ def simulate(service: Service, load: Load, goal: Goal = NO_GOAL) -> tuple[Simula
     if service.reason:
         return nothing(service, load), Remarks()
     ran = run(service, load)
-    return result_of(ran, goal), remarks(notes=ran.load.notes())
+    return result_of(ran, goal), remarks(warnings=[_fewer(ran)], notes=ran.load.notes())
+
+
+def _fewer(ran: Ran) -> str | None:
+    """That fewer requests came than were asked for."""
+    asked, came = ran.load.count, ran.tally.came
+    if asked is None or came >= asked:
+        return None
+    return f"{came:,} of {asked:,} requests come: the rate is 0 from then on"
 
 
 def nothing(service: Service, load: Load) -> SimulateResult:

@@ -11,6 +11,7 @@ from roofcast.calculators.errors import UsageError
 from roofcast.calculators.serving.job import Job
 from roofcast.calculators.serving.trace_rows import (
     LATEST,
+    LONGEST,
     MILLISECONDS,
     MOST_TOKENS,
     SHOWN,
@@ -148,6 +149,8 @@ def read_trace(lines: Iterable[str], name: str, hash_tokens: int | None = None) 
     else:
         raise UsageError(f"{name}: it is empty; a trace begins with a header such as {','.join(OWN.columns.needed)}")
     head = first.strip("\ufeff \t\r\n")
+    if head.startswith("["):
+        raise UsageError(f"{name}: it is one JSON array; a trace in JSON has an object a line, such as {EXAMPLE}")
     if head.startswith("{"):
         return _json_trace(head, rest, number, name, hash_tokens)
     return _csv_trace(head, rest, number, name, hash_tokens)
@@ -196,7 +199,7 @@ class _Table:
         at_time, at_prompt, at_output = self.places
         width, at_hashes, dated = self.width, self.hashes, trace.form.dated
         clock: Callable[[str], float] = Stamps() if dated else float
-        last, origin = 0.0, -1.0
+        last, origin, until = 0.0, -1.0, LATEST
         for number, line in enumerate(rest, self.header + 1):
             cells = line.strip().split(",")
             try:
@@ -208,7 +211,7 @@ class _Table:
                     continue
                 cells = self._cells(trace, number, line)
                 seconds, prompt, output = self._read(trace, number, cells, clock)
-            if not last <= seconds <= LATEST:
+            if not last <= seconds <= until:
                 where = f"{trace.name}: line {number:,}"
                 if seconds < last and (dated or seconds >= 0):
                     refuse_order(last - seconds, trace.form.columns.time, where)
@@ -219,7 +222,7 @@ class _Table:
                 trace.left_out += 1
                 continue
             if origin < 0:
-                origin = seconds
+                origin, until = seconds, min(LATEST, seconds + LONGEST)
             ids = () if at_hashes is None else _ids(trace, number, cells[at_hashes], prompt)
             yield Job(seconds - origin, prompt, output, ids)
         if origin < 0:
@@ -299,7 +302,7 @@ def _json_jobs(trace: Trace, lines: Iterable[str], first: int) -> Iterator[Job]:
             _check_tokens(trace, number, prompt, output)
         last = time
         if origin < 0:
-            origin = time
+            origin, latest = time, min(latest, time + LONGEST * MILLISECONDS)
         yield Job((time - origin) / MILLISECONDS, prompt, output, _blocks(trace, number, row, prompt) if block else ())
 
 

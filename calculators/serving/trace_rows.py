@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_TOKENS: Final = 1 << 30
 LATEST: Final = 1e12  # s: no clock counts further
+LONGEST: Final = 1e9  # s, 32 years: from a trace's first request to its last; further on a float tells no microsecond
 SHOWN: Final = 40  # characters of a cell in a complaint
 MILLISECONDS: Final = 1000.0  # in a second
 _STAMP: Final = re.compile(
