@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -180,13 +181,8 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
     """What a run comes to."""
     tally, makespan, service = ran.tally, ran.makespan, ran.service
     done = [value for value in tally.tpot if value >= 0]
-    good, share = _good(tally, goal)
-    promised = (goal.ttft_seconds, goal.tpot_seconds, goal.itl_seconds) != (None, None, None)
-    gaps = tally.gaps.spread()
-    met = share >= goal.percentile / 100
-    if goal.itl_seconds is not None and gaps is not None:
-        met = met and tally.gaps.quantile(goal.percentile / 100) <= goal.itl_seconds
-    rate = (lambda value: value / makespan) if makespan else (lambda value: None)  # noqa: ARG005
+    good, kept = _kept(tally, goal)
+    rate = partial(_a_second, makespan)
     cache = _cache(ran)
     prefix = _prefix(ran)
     return _result(
@@ -199,14 +195,14 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
         makespan_seconds=makespan if tally.done else None,
         ttft_seconds=spread(tally.ttft),
         tpot_seconds=spread(done),
-        itl_seconds=gaps,
+        itl_seconds=tally.gaps.spread(),
         e2e_seconds=spread(tally.e2e),
         queue_seconds=spread(tally.queue),
         requests_per_second=rate(tally.done),
         prompt_tokens_per_second=rate(tally.prompt_tokens),
         output_tokens_per_second=rate(tally.output_tokens * service.options.samples),
         goodput_requests_per_second=rate(good),
-        kept=Kept(goal, met, share) if promised else None,
+        kept=kept,
         kv_utilisation=cache.reserved if cache else None,
         cache=cache,
         prefix_hit_rate=prefix.hit_rate if prefix else None,
@@ -220,6 +216,21 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
         stable=_stable(ran),
         series=ran.series.moments(tally.last),
     )
+
+
+def _a_second(makespan: float, value: float) -> float | None:
+    """So many over the makespan; None of a load that took no time."""
+    return value / makespan if makespan else None
+
+
+def _kept(tally: Tally, goal: Goal) -> tuple[int, Kept | None]:
+    """Requests that keep a promise, and what became of it; None where nothing is promised."""
+    good, share = _good(tally, goal)
+    if not goal.given:
+        return good, None
+    part = goal.percentile / 100
+    late = goal.itl_seconds is not None and tally.gaps.count and tally.gaps.quantile(part) > goal.itl_seconds
+    return good, Kept(goal, share >= part and not late, share)
 
 
 def _good(tally: Tally, goal: Goal) -> tuple[int, float]:
