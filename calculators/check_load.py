@@ -10,14 +10,14 @@ from roofcast.calculators.check_rows import Found
 from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.serving.highest import highest
 from roofcast.calculators.serving.live import Tally, quantile
-from roofcast.calculators.serving.simulate import NO_GOAL, result_of, run, simulate
+from roofcast.calculators.serving.result import Goal
+from roofcast.calculators.serving.simulate import NO_GOAL, keeping, result_of, run, simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from roofcast.calculators.check_quantities import Case, Setups
     from roofcast.calculators.serving.job import Load
-    from roofcast.calculators.serving.result import Goal
     from roofcast.calculators.serving.service import Service
 
 HUNDRED: Final = 100.0  # a percentile is of
@@ -106,10 +106,7 @@ def good_rate(of: Loaded, ttft: float | None, tpot: float | None) -> float:
     >>> good_rate(Loaded("", tally, 2.0), 0.5, 0.05), good_rate(Loaded("", tally, 2.0), None, None)
     (1.0, 2.0)
     """
-    first, each = (inf if limit is None else limit for limit in (ttft, tpot))
-    pairs = zip(of.tally.ttft, of.tally.tpot, strict=True)
-    good = sum(1 for one, other in pairs if one <= first and other <= each)
-    return good / of.makespan if of.makespan else 0.0
+    return keeping(of.tally, Goal(ttft, tpot)) / of.makespan if of.makespan else 0.0
 
 
 def most_requests(service: Service, load: Callable[[float], Load], goal: Goal) -> Found:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST_REPLICAS: Final = 4096
 MOST_ROWS: Final = 64  # samples or beams of a request
 EVERY: Final = 1000  # requests between two looks at the progress bar
+MOST_SUMMED: Final = 100_000  # requests of a trace that is read once more to be summed up
 SERIES_ENDING: Final = ".csv"
 #: flags of engines that simulation takes without one -> what they limit
 LIMITS: Final = {
@@ -248,10 +249,13 @@ def without_engine(deployed: AskedDeployment) -> tuple[AskedDeployment, dict[str
 def _run(service: Service, load: Load, goal: Goal) -> tuple[SimulateResult, Remarks]:
     """The simulation, with a bar of its requests on a terminal."""
     from roofcast.calculators.serving.simulate import simulate
+    from roofcast.calculators.serving.trace_summary import trace_summary
 
     with progress_of("simulated requests") as bar:
         shown = load if bar is None else replace(load, jobs=lambda: _counted(load, bar))
-        return simulate(service, shown, goal)
+        result, said = simulate(service, shown, goal)
+    traced = load.count is None and 0 < result.requests <= MOST_SUMMED
+    return (replace(result, trace=trace_summary(load.jobs(), load.hash_tokens)) if traced else result), said
 
 
 def _most(service: Service, asked: AskedLoad, goal: Goal) -> tuple[SimulateResult, Remarks]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from roofcast.calculators.serving.result import Cache, Goal, Kept, Pool, Prefix, SimulateResult, Spread
+    from roofcast.calculators.serving.trace_summary import TraceSummary
 
 #: of times that are spread -> field of the result
 TIMES: Final[Mapping[str, str]] = {
@@ -146,6 +147,7 @@ def _lines(result: SimulateResult, inputs: Mapping[str, Any]) -> list[str]:
         *([layout] if layout else []),
         f"weights {weights}, KV cache {kv}, engine {result.engine}",
         f"load: {result.load}",
+        *([_trace_line(result.trace)] if result.trace else []),
         *([] if result.fits else [f"does not fit: {result.reason}"]),
         (
             f"policy {result.policy}{policy}; at most {count(result.max_num_seqs)} requests and "
@@ -158,6 +160,20 @@ def _lines(result: SimulateResult, inputs: Mapping[str, Any]) -> list[str]:
         *([_prefix_line(result.prefix)] if result.prefix else []),
         *_preempted(result),
     ]
+
+
+def _trace_line(trace: TraceSummary) -> str:
+    """A trace in numbers: its rate, bursts and lengths, and what its prompts share."""
+    rate = "" if trace.requests_per_second is None else f", {figures(trace.requests_per_second)} a second"
+    bursts = "" if trace.gap_cv is None else f", gaps that vary by {figures(trace.gap_cv)} of their mean"
+    said = (
+        f"trace: {count(trace.requests)} requests in {_clock(trace.span_seconds)}{rate}{bursts}; in the mean "
+        f"{count(round(trace.prompt.mean))} tokens in and {count(round(trace.output.mean))} out"
+    )
+    if trace.prefix_token_share is None or trace.prefix_block_share is None:
+        return said
+    tokens, blocks = show_percent(trace.prefix_token_share, 1), show_percent(trace.prefix_block_share, 1)
+    return f"{said}; a prefix cache without end finds {tokens} of prompt tokens, {blocks} of blocks"
 
 
 def _apart(pools: Sequence[Pool]) -> list[str]:

@@ -393,3 +393,22 @@ def test_gaps_between_tokens_grow_with_the_context() -> None:
     assert gaps["p50"] == pytest.approx(middle, rel=0.015)
     assert gaps["max"] == pytest.approx(last, rel=0.015)
     assert gaps["quantiles"][0] == pytest.approx(first, rel=0.015)
+
+
+def test_a_trace_in_numbers(tmp_path: Path) -> None:
+    """Ten prompts of four blocks every half second: nine find two blocks of an earlier one, 18 of 40, or 288 of 640 tokens."""
+    path = shared_trace(tmp_path)
+    trace = result(*LLAMA, "--trace", path)["trace"]
+
+    assert (trace["requests"], trace["span_seconds"], trace["prompt"]["mean"], trace["output"]["max"]) == (
+        10,
+        4.5,
+        64,
+        8,
+    )
+    assert trace["prefix_token_share"] == trace["prefix_block_share"] == 0.45
+    assert (
+        "a prefix cache without end finds 45.0% of prompt tokens, 45.0% of blocks"
+        in roofcast(*LLAMA, "--trace", path).stdout
+    )
+    assert result(*SMALL)["trace"] is None

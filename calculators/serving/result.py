@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from roofcast.calculators.estimate import Layout  # noqa: TC001 - schemas read annotations
+from roofcast.calculators.serving.trace_summary import TraceSummary  # noqa: TC001 - likewise
 
 #: shares of requests at which `Spread.quantiles` are taken; closer at both ends
 QUANTILES: Final = (
@@ -222,6 +223,8 @@ class SimulateResult:
     """The time series, of at most some hundred stretches."""
     provenance: dict[str, str]
     """Where each number is from."""
+    trace: TraceSummary | None = None
+    """A trace's requests in numbers; null of a load that is made up, and of more than a hundred thousand requests."""
     most_requests_per_second: float | None = None
     """Of `--rate max`: the most requests a second that keep the promise, and at which all else is; null elsewhere, and where
     no rate keeps it. [1/s]"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -225,23 +226,19 @@ def _a_second(makespan: float, value: float) -> float | None:
 
 def _kept(tally: Tally, goal: Goal) -> tuple[int, Kept | None]:
     """Requests that keep a promise, and what became of it; None where nothing is promised."""
-    good, share = _good(tally, goal)
+    good = keeping(tally, goal)
     if not goal.given:
         return good, None
-    part = goal.percentile / 100
+    part, share = goal.percentile / 100, good / tally.came if tally.came else 0.0
     late = goal.itl_seconds is not None and tally.gaps.count and tally.gaps.quantile(part) > goal.itl_seconds
     return good, Kept(goal, share >= part and not late, share)
 
 
-def _good(tally: Tally, goal: Goal) -> tuple[int, float]:
-    """Requests that keep a promise of TTFT and TPOT both, and their share of all that came, refused ones included. [-]
-
-    Goodput = these requests / makespan. [1/s]
-    """
-    ttft = float("inf") if goal.ttft_seconds is None else goal.ttft_seconds
-    tpot = float("inf") if goal.tpot_seconds is None else goal.tpot_seconds
-    good = sum(1 for first, each in zip(tally.ttft, tally.tpot, strict=True) if first <= ttft and each <= tpot)
-    return good, good / tally.came if tally.came else 0.0
+def keeping(tally: Tally, goal: Goal) -> int:
+    """Requests that keep a promise of TTFT and TPOT; those of one token keep any TPOT."""
+    ttft = inf if goal.ttft_seconds is None else goal.ttft_seconds
+    tpot = inf if goal.tpot_seconds is None else goal.tpot_seconds
+    return sum(1 for first, each in zip(tally.ttft, tally.tpot, strict=True) if first <= ttft and each <= tpot)
 
 
 def _cache(ran: Ran) -> Cache | None:
