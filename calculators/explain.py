@@ -176,7 +176,7 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
         ("simulated_times", "itl_seconds", "e2e_seconds", "queue_seconds"),
         ("roofcast.calculators.serving.live", "Tally.finish"),
     ),
-    "goodput_requests_per_second": ("roofcast.calculators.serving.simulate", "_good"),
+    "goodput_requests_per_second": ("roofcast.calculators.serving.simulate", "keeping"),
     "kv_utilisation": ("roofcast.calculators.serving.simulate", "_cache"),
     "prefix_hit_rate": ("roofcast.calculators.serving.simulate", "_prefix"),
     "most_requests_per_second": ("roofcast.calculators.serving.highest", "highest"),

@@ -409,6 +409,6 @@ def test_a_trace_in_numbers(tmp_path: Path) -> None:
     assert trace["prefix_token_share"] == trace["prefix_block_share"] == 0.45
     assert (
         "a prefix cache without end finds 45.0% of prompt tokens, 45.0% of blocks"
-        in roofcast(*LLAMA, "--trace", path).stdout
+        in roofcast(*LLAMA, "--trace", path).out
     )
     assert result(*SMALL)["trace"] is None
