@@ -235,7 +235,10 @@ def _kept(tally: Tally, goal: Goal) -> tuple[int, Kept | None]:
 
 
 def keeping(tally: Tally, goal: Goal) -> int:
-    """Requests that keep a promise of TTFT and TPOT both; those of one token keep any TPOT. Goodput = these / makespan. [1/s]"""
+    """Requests that keep a promise of TTFT and TPOT both; those of one token keep any TPOT. [-]
+
+    Goodput = these requests / makespan. [1/s]
+    """
     ttft = inf if goal.ttft_seconds is None else goal.ttft_seconds
     tpot = inf if goal.tpot_seconds is None else goal.tpot_seconds
     return sum(1 for first, each in zip(tally.ttft, tally.tpot, strict=True) if first <= ttft and each <= tpot)
