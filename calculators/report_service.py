@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.workload import Request
 
 PERCENTILE: Final = 90.0  # of requests that must keep limits
-REQUESTS: Final = 200  # at a rate: enough for a 90th percentile, in a tenth of a second
+REQUESTS: Final = 600  # at a rate: enough for a 90th percentile, in a tenth of a second
 EXACT: Final = 0.05  # of the highest rate: so few requests tell it no better [-]
 START: Final = 4  # times as many a second as a client alone sends, where the search for the highest rate begins
 SHARES: Final = (0.5, 1.0, 1.5)  # of the highest rate, at which times are shown

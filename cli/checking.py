@@ -232,8 +232,17 @@ class Setups:
         elif served.ready.expectation is None:
             raise without_constants(case)
         wanted = DEFAULT if load is None else AskedScheduling().options(case, load)
-        wanted = replace(wanted, tokens=case.max_num_batched_tokens, reserve=case.reserve)
+        wanted = replace(
+            wanted, tokens=case.max_num_batched_tokens, reserve=case.reserve, kv_tokens=self.plain_tokens(case)
+        )
         return service_of(served, memory, wanted)
+
+    def plain_tokens(self, case: Case) -> int | None:
+        """Tokens that `fit` finds room for without an engine; None with one, and where `fit` has no such number."""
+        if case.engine != "none" or not _plainly_cut(case):
+            return None
+        room = self.room(case)
+        return room.tokens if room.left else None
 
     def _served(self, model: Model, case: Case, flags: Any) -> Any:  # noqa: ANN401 - Flags in, Served out
         """The model as the engine loads it."""

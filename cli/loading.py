@@ -11,7 +11,7 @@ import typer
 from roofcast.calculators.errors import UsageError
 from roofcast.cli import options
 from roofcast.cli.loading_source import Source
-from roofcast.hwdb.units import UnitError, parse_tokens, show_percent
+from roofcast.hwdb.units import UnitError, parse_tokens
 
 if TYPE_CHECKING:
     from roofcast.calculators.serving import lengths as made
@@ -24,6 +24,7 @@ DEFAULT_PROMPT: Final = "1024"
 DEFAULT_OUTPUT: Final = "128"
 LEAST_SCALE, MOST_SCALE = 1e-6, 1e6
 MOST_REQUESTS: Final = 10_000_000
+MANY: Final = 3000  # requests at each rate that is tried
 MOST_CLIENTS: Final = 1 << 20
 MOST_GROUPS: Final = 1 << 20
 MOST_IDS: Final = 1 << 22  # blocks of all groups' prefixes
@@ -54,7 +55,7 @@ Requests = Annotated[
     typer.Option(
         "--requests",
         metavar="N",
-        help="Requests at most (default: all of --trace; 1000 with --rate; 8 a client, 100 or more, with --concurrency).",
+        help="Requests at most (default: all of --trace; 1000 with --rate, 3000 with max; 8 a client, 100 or more, with --concurrency).",
     ),
 ]
 Concurrency = Annotated[
@@ -106,6 +107,14 @@ Stagger = Annotated[
         help="Closed loop: outputs of one length vary by so much, as clients never stay in step (default: 3%).",
     ),
 ]
+WarmUp = Annotated[
+    int | None,
+    typer.Option(
+        "--warm-up",
+        metavar="N",
+        help="Leave the times of the first N requests out, such as those of a closed loop that all came at once.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of chance: arrivals, lengths, groups.")]
 
 
@@ -130,6 +139,7 @@ class AskedLoad:
     prefix_groups: int | None = None
     hash_tokens: int | None = None
     stagger: str | None = None
+    warm_up: int | None = None
     seed: int = 0
     sources: dict[str, Source] = field(default_factory=dict, repr=False, compare=False)
 
@@ -154,6 +164,7 @@ class AskedLoad:
         for option, count, most in (
             ("--requests", self.requests, MOST_REQUESTS),
             ("--hash-tokens", self.hash_tokens, options.MOST),
+            ("--warm-up", self.warm_up, MOST_REQUESTS),
             ("--concurrency", self.concurrency, MOST_CLIENTS),
             ("--prefix-groups", self.prefix_groups, MOST_GROUPS),
         ):
@@ -178,21 +189,26 @@ class AskedLoad:
             UsageError: options that do not go together, or a file that is no trace.
         """
         from roofcast.calculators.serving.loads import Sending, synthetic, traced
+        from roofcast.cli.loading_notes import left_out, staggered, together, unreached
 
         self.check()
-        sending = Sending(self._arrivals(rate), self.concurrency, self.requests, self.seed)
+        searched = MANY if self.rate == SEARCHED and self.trace is None else None
+        sending = Sending(self._arrivals(rate), self.concurrency, self.requests or searched, self.seed)
         if self.trace is not None:
             source = self._source("--trace", self.trace)
             if self.hash_tokens is not None and source.hash_tokens is None:
                 raise UsageError(f"--hash-tokens {self.hash_tokens}: {self.trace} has no prefix hashes")
             load = traced(source.name, source.jobs, sending, source.hash_tokens, self.scale or 1.0)
-            return replace(load, notes=lambda: _left_out(source))
+            return replace(load, notes=lambda: [*left_out(source), *together(*self._clients)], warm=self.warm_up or 0)
         if self.lengths is None:
             made = self._made()
-            return replace(synthetic(made, sending, self._shared()), notes=lambda: self._staggered(made))
+            load = synthetic(made, sending, self._shared())
+            staggering = staggered(made, self.output or DEFAULT_OUTPUT, self._stagger)
+            notes = [*staggering, *together(*self._clients), *unreached(sending)]
+            return replace(load, notes=lambda: notes, warm=self.warm_up or 0)
         source = self._source("--lengths", self.lengths)
         load = synthetic(source.pairs(), sending, self._shared())
-        return replace(load, notes=lambda: _left_out(source))
+        return replace(load, notes=lambda: [*left_out(source), *together(*self._clients)], warm=self.warm_up or 0)
 
     @property
     def inputs(self) -> dict[str, object]:
@@ -211,6 +227,7 @@ class AskedLoad:
             "shared_prefix": None if self.shared_prefix is None else parse_tokens(self.shared_prefix),
             "prefix_groups": self.prefix_groups,
             "hash_tokens": self.hash_tokens,
+            "warm_up": self.warm_up,
             "stagger": self._stagger if self.concurrency is not None and made_up else None,
             "seed": self.seed,
         }
@@ -221,6 +238,11 @@ class AskedLoad:
         return "inf" if self.burstiness == math.inf else self.burstiness
 
     @property
+    def _clients(self) -> tuple[int | None, int | None]:
+        """Clients of a closed loop, and the requests whose times are left out."""
+        return self.concurrency, self.warm_up
+
+    @property
     def _stagger(self) -> float:
         """Share by which outputs of one length vary; 0 in open loop. [-]"""
         from roofcast.calculators.serving.stagger import STAGGER
@@ -228,17 +250,6 @@ class AskedLoad:
         if self.concurrency is None:
             return 0.0
         return STAGGER if self.stagger is None else options.share(self.stagger, "--stagger")
-
-    def _staggered(self, made: made.Apart) -> list[str]:
-        """That outputs vary although one length is asked for."""
-        from roofcast.calculators.serving.lengths import Uniform, parse_lengths
-
-        asked = parse_lengths(self.output or DEFAULT_OUTPUT)
-        if type(made.output) is type(asked) or not isinstance(made.output, Uniform):
-            return []
-        share = show_percent(self._stagger)
-        alike = "clients whose requests are all of one length stay in step for ever, and their prompts queue"
-        return [f"outputs vary by {share}: {alike}; --stagger 0% has it so"]
 
     def _source(self, option: str, path: str) -> Source:
         """A file that is a trace; the same one every time."""
@@ -322,14 +333,6 @@ def _plain(text: str) -> str | int | float:
     return text
 
 
-def _left_out(source: Source) -> list[str]:
-    """What should be said of requests that were not sent."""
-    if not source.left_out:
-        return []
-    failed = "request that failed there is" if source.left_out == 1 else "requests that failed there are"
-    return [f"{source.called}: {source.left_out:,} {failed} left out"]
-
-
 OPTIONS: Final = {
     "--trace": "trace",
     "--rate": "rate",
@@ -344,6 +347,7 @@ OPTIONS: Final = {
     "--prefix-groups": "prefix_groups",
     "--hash-tokens": "hash_tokens",
     "--stagger": "stagger",
+    "--warm-up": "warm_up",
 }
 # an option, those that it does not go with, and why
 CONFLICTS: Final = (

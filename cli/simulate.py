@@ -11,6 +11,9 @@ from roofcast.cli.engine_flags import with_engine_flags
 from roofcast.cli.session import Lookup, Output, chart_ending, check_output, explain_or, show
 from roofcast.cli.speculation import DraftCost
 
+#: terms that other commands explain otherwise
+SIMULATED = dict.fromkeys(("ttft", "tpot", "ttft_seconds", "tpot_seconds"), "simulated_times")
+
 
 @with_engine_flags
 def simulate(
@@ -36,6 +39,7 @@ def simulate(
     prefix_groups: loading.PrefixGroups = None,
     hash_tokens: loading.HashTokens = None,
     stagger: loading.Stagger = None,
+    warm_up: loading.WarmUp = None,
     seed: loading.Seed = 0,
     ttft: Annotated[
         str | None, typer.Option("--ttft", metavar="TIME", help="Promise: time to the first token, such as 500ms.")
@@ -143,7 +147,7 @@ def simulate(
     A trace, a rate or waiting clients, step by step through paging, prefix cache and a scheduling policy: percentiles,
     goodput under a promise, how full the memory is. Charts with --out x.png, x.svg or x.html.
     """
-    explain_or(explain, model)
+    explain_or(SIMULATED.get(explain or "", explain), model)
     from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.deploy import Machine
     from roofcast.cli.simulating import AskedGoal, AskedScheduling, AskedSimulate, check_series, simulated, write_series
@@ -158,7 +162,7 @@ def simulate(
         AskedDeployment(model or "", machine, flags, weights, kv, efficiency, lookup),
         loading.AskedLoad(
             trace, rate, scale, requests, concurrency, prompt, output, lengths, burstiness, shared_prefix, prefix_groups,
-            hash_tokens, stagger, seed,
+            hash_tokens, stagger, warm_up, seed,
         ),
         AskedScheduling(
             policy, order, routing, prefill_replicas, decode_replicas, kv_link, kv_memory, preemption, host_link,

@@ -155,7 +155,7 @@ def _lines(result: SimulateResult, inputs: Mapping[str, Any]) -> list[str]:
         ),
         *_apart(result.pools),
         *([_fate(result)] if result.fits else []),
-        *([f"promise: {_promise_line(result.kept)}"] if result.kept else []),
+        *([f"promise: {_promise_line(result.kept, stable=result.stable)}"] if result.kept else []),
         *([_cache_line(result.cache)] if result.cache else []),
         *([_prefix_line(result.prefix)] if result.prefix else []),
         *_preempted(result),
@@ -181,7 +181,7 @@ def _apart(pools: Sequence[Pool]) -> list[str]:
     if len(pools) < 2:  # noqa: PLR2004
         return []
     reading, writing = (f"{count(pool.replicas)} replica{'s' if pool.replicas > 1 else ''}" for pool in pools[:2])
-    return [f"prefill and decode apart: {reading} for prompts, whose caches go over a link to {writing} that decode"]
+    return [f"prefill and decode apart: {reading} for prompts, whose caches go over a link to {writing} for decode"]
 
 
 def _verdict(result: SimulateResult) -> str:
@@ -208,14 +208,20 @@ def _fate(result: SimulateResult) -> str:
     if result.makespan_seconds is not None:
         parts[0] += f" in {_clock(result.makespan_seconds)}"
     if result.rejected:
-        parts.append(f"{count(result.rejected)} refused, which are longer than the server takes")
+        parts.append(
+            f"{count(result.rejected)} refused, which are longer than the {count(result.longest_request)} tokens or the memory of the server"
+        )
     if result.cut:
         parts.append(f"{count(result.cut)} of them up to the server's longest length and no further")
-    return f"{count(result.requests)} requests: {', '.join(parts)}"
+    sent = f"{count(result.requests)} request{'s' if result.requests != 1 else ''}"
+    return f"{sent}: {', '.join(parts)}"
 
 
-def _promise_line(kept: Kept) -> str:
-    return f"{promise_words(kept.goal)}: {'kept' if kept.met else 'not kept'}; {kept_words(kept)}"
+def _promise_line(kept: Kept, *, stable: bool) -> str:
+    """The promise, and what became of it."""
+    behind = not kept.met and kept.share >= kept.goal.percentile / 100 and kept.goal.ttft_seconds is not None
+    why = ", but requests come faster than they are answered" if behind and not stable else ""
+    return f"{promise_words(kept.goal)}: {'kept' if kept.met else 'not kept'}; {kept_words(kept)}{why}"
 
 
 def kept_words(kept: Kept) -> str:
@@ -234,15 +240,15 @@ def kept_words(kept: Kept) -> str:
 
 def _cache_line(cache: Cache) -> str:
     """How memory was handed out, and how full it was."""
+    taken = f"in the mean {show_percent(cache.reserved, 1)} taken, at most {show_percent(cache.peak, 1)}"
+    if cache.tokens is None:
+        return f"KV memory of a replica: {count(cache.places)} places for windows and states, one a request; {taken}"
     kind = f"in blocks of {count(cache.block_tokens)}" if cache.block_tokens else MEMORY.get(cache.kind, cache.kind)
     states = ""
     if cache.states is not None and cache.allocated_states is not None:
         held = show_percent(cache.allocated_states, 1)
         states = f"; {show_percent(cache.states, 1)} hold tokens' states ({held} of what is taken)"
-    return (
-        f"KV memory of a replica: {count(cache.tokens)} tokens {kind}; in the mean {show_percent(cache.reserved, 1)} taken, at "
-        f"most {show_percent(cache.peak, 1)}{states}"
-    )
+    return f"KV memory of a replica: {count(cache.tokens)} tokens {kind}; {taken}{states}"
 
 
 def _prefix_line(prefix: Prefix) -> str:
@@ -339,18 +345,24 @@ def _clock(seconds: float | None) -> str:
     return f"{figures(seconds)} s"
 
 
+HOW: Final = (
+    "TTFT counts from when a request is sent; TPOT is a request's mean after its first token, ITL each gap by itself; busy is "
+    "time with steps, however few requests are in them"
+)
+
+
 def _notes(result: SimulateResult) -> Remarks:
     """How the numbers are meant, and what may mislead."""
     if result.makespan_seconds is None:
         return Remarks()
     growing = (
-        "more requests came than were answered and the queue kept on growing: its times are those of this many requests, "
-        "and longer with more of them"
+        "requests came faster than they were answered, up to the last: with more of them times are longer, or, where few were "
+        "sent, --requests shows that they are not"
     )
     return remarks(
         warnings=[None if result.stable else growing],
         notes=[
-            "TTFT counts from when a request comes; TPOT is a request's mean after its first token, ITL each gap by itself",
+            HOW,
             _step_words(result.step_spread),
         ],
     )

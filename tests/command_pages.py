@@ -100,7 +100,7 @@ EXAMPLES: Final[Mapping[str, tuple[Shown, ...]]] = {
             lines=25,
         ),
         Shown(
-            "simulate llama-3.1-8b --gpu h100-sxm --engine vllm --rate max --requests 500 --tpot 15ms --percentile 90",
+            "simulate llama-3.1-8b --gpu h100-sxm --engine vllm --rate max --tpot 15ms --percentile 90",
             lines=6,
         ),
     ),

@@ -198,6 +198,7 @@ def test_inputs() -> None:
         "prefix_groups": None,
         "hash_tokens": None,
         "stagger": None,
+        "warm_up": None,
         "seed": 3,
     }
     assert AskedLoad(trace="x.csv").inputs["prompt"] is None

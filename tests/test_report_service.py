@@ -37,7 +37,7 @@ def test_the_rate_that_keeps_limits_is_the_last_one_that_does() -> None:
     """90 of 100 keep both at that rate, and fewer at half as much again; the command `simulate` says so too."""
     found, [light, most, heavy] = loads("--ttft", "500ms", "--tpot", "12ms")
     rate = found["most_requests_per_second"]
-    options = ("--rate", repr(rate), "--requests", "200", "--prompt", "3840", "--output", "256", "--percentile", "90")
+    options = ("--rate", repr(rate), "--requests", "600", "--prompt", "3840", "--output", "256", "--percentile", "90")
     own = result(
         "simulate", "llama-3.1-8b", "--gpu", "h100-sxm", "--engine", "vllm", "--ttft", "500ms", "--tpot", "12ms", *options
     )  # fmt: skip

@@ -321,7 +321,10 @@ def test_refused_requests_are_told() -> None:
 
     assert outcome.code == 0
     assert outcome.out.startswith("gpt2 on h100-sxm: no request was answered\n")
-    assert "5 requests: 0 answered, 5 refused, which are longer than the server takes\n" in outcome.out
+    assert (
+        "5 requests: 0 answered, 5 refused, which are longer than the 1,024 tokens or the memory of the server\n"
+        in outcome.out
+    )
 
 
 def test_a_bar_counts_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,62 +356,3 @@ def test_the_schema_is_published() -> None:
     assert printed == json_schema("simulate")
     assert printed["properties"]["result"]["required"][0] == "model"
     assert "quantiles" in printed["$defs"]["Spread"]["properties"]
-
-
-def test_limits_without_an_engine() -> None:
-    """Without one --max-num-seqs, --max-num-batched-tokens, --max-model-len and --block-size are the service's own."""
-    limits = ("--max-num-seqs", "3", "--max-num-batched-tokens", "512", "--block-size", "1", "--max-model-len", "270")
-    found = result(*CLOSED, *limits)
-
-    assert (found["max_num_seqs"], found["max_num_batched_tokens"], found["peak_running"]) == (3, 512, 3)
-    assert (found["cache"]["block_tokens"], found["cut"], found["completed"]) == (1, 24, 24)  # 256 + 14 of 16 tokens
-
-
-@pytest.mark.parametrize("model", ["mistral-7b-v0.1", "falcon-mamba-7b"])
-def test_a_prefix_of_what_is_not_kept_is_not_shared(model: str) -> None:
-    """Where all layers have a window or a state, no prefix is there for others, and that is said."""
-    data = answer("simulate", model, "--gpu", "h100-sxm", "--rate", "5", "--requests", "9", "--shared-prefix", "64")
-
-    assert (data["result"]["completed"], data["result"]["prefix"]) == (9, None)
-    assert data["inputs"]["prefix_cache"] == "off"
-
-
-def test_a_rate_that_falls_to_nothing_sends_less() -> None:
-    """A schedule that ends with 0 sends no more, and the answer warns of it."""
-    data = answer(*LLAMA, "--rate", "20@0s,0@1s", "--requests", "50", "--output", "4")
-
-    came = data["result"]["requests"]
-    assert 10 < came < 35
-    assert f"{came} of 50 requests come: the rate is 0 from then on" in data["warnings"]
-
-
-def test_gaps_between_tokens_grow_with_the_context() -> None:
-    """A long answer's gaps are as long as its steps: those at its beginning and its end differ as `estimate` says."""
-    common = ("llama-3.1-8b", "--gpu", "h100-sxm", "--efficiency", "bound")
-    load = ("--concurrency", "64", "--requests", "64", "--prompt", "100", "--output", "6000", "--stagger", "0%")
-    gaps = result("simulate", *common, *load)["itl_seconds"]
-    rows = result("estimate", *common, "--phase", "decode", "--batch", "64", "--context", "102,3100,6099")["phases"]
-    first, middle, last = (row["bound_seconds"] for row in rows)
-
-    assert gaps["p50"] == pytest.approx(middle, rel=0.015)
-    assert gaps["max"] == pytest.approx(last, rel=0.015)
-    assert gaps["quantiles"][0] == pytest.approx(first, rel=0.015)
-
-
-def test_a_trace_in_numbers(tmp_path: Path) -> None:
-    """Ten prompts of four blocks every half second: nine find two blocks of an earlier one, 18 of 40, or 288 of 640 tokens."""
-    path = shared_trace(tmp_path)
-    trace = result(*LLAMA, "--trace", path)["trace"]
-
-    assert (trace["requests"], trace["span_seconds"], trace["prompt"]["mean"], trace["output"]["max"]) == (
-        10,
-        4.5,
-        64,
-        8,
-    )
-    assert trace["prefix_token_share"] == trace["prefix_block_share"] == 0.45
-    assert (
-        "a prefix cache without end finds 45.0% of prompt tokens, 45.0% of blocks"
-        in roofcast(*LLAMA, "--trace", path).out
-    )
-    assert result(*SMALL)["trace"] is None

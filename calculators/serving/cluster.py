@@ -185,6 +185,7 @@ class Cluster:
         if tally.came == 0:
             tally.first = job.arrival
         tally.came += 1
+        tally.latest = job.arrival
         output = min(job.output, longest - job.prompt)
         if output < 1 or not (self._roomy or self._fits(job.prompt, output)):
             tally.rejected += 1

@@ -40,6 +40,7 @@ class Load:
         hash_tokens: tokens of one id of `Job.hashes`; None where there are none. [token]
         notes: what should be said of the requests, once they were read.
         count: requests that were asked for; None of those that a trace has.
+        warm: of these, from the first on, those whose times are not noted.
     """
 
     name: str
@@ -48,3 +49,4 @@ class Load:
     hash_tokens: int | None = None
     notes: Callable[[], list[str]] = list
     count: int | None = None
+    warm: int = 0

@@ -119,7 +119,8 @@ class Tally:
         prompt_tokens, output_tokens: of done ones. [token]
         asked_tokens, asked_ids, hit_tokens, hit_ids: of prompts that were looked up in a prefix cache.
         preemptions, recomputed, swapped: setbacks, tokens computed again, bytes moved. [-, token, B]
-        first, last: when the first came and the last was done. [s]
+        warm: requests, the first to come, whose times are not noted.
+        first, latest, last: when the first and the latest came and the last was done. [s]
     """
 
     ttft: array[float] = field(default_factory=lambda: array("d"))
@@ -140,7 +141,9 @@ class Tally:
     preemptions: int = 0
     recomputed: int = 0
     swapped: float = 0.0
+    warm: int = 0
     first: float = -1.0
+    latest: float = 0.0
     last: float = 0.0
 
     def finish(self, live: Live, now: float) -> None:
@@ -152,10 +155,11 @@ class Tally:
         requests together, in bins of half a percent.
         """
         job = live.job
-        self.ttft.append(live.first - job.arrival)
-        self.tpot.append((now - live.first) / (live.output - 1) if live.output > 1 else -1.0)
-        self.e2e.append(now - job.arrival)
-        self.queue.append(live.queued - job.arrival)
+        if live.order > self.warm:
+            self.ttft.append(live.first - job.arrival)
+            self.tpot.append((now - live.first) / (live.output - 1) if live.output > 1 else -1.0)
+            self.e2e.append(now - job.arrival)
+            self.queue.append(live.queued - job.arrival)
         self.done += 1
         self.prompt_tokens += job.prompt
         self.output_tokens += live.output

@@ -71,8 +71,8 @@ class Cache:
 
     kind: str
     """paged, max, pow2 or oracle."""
-    tokens: int
-    """Tokens that it holds. [token]"""
+    tokens: int | None
+    """Tokens that it holds; null where layers keep windows or states alone, and a request has one place. [token]"""
     block_tokens: int | None
     """Of a block; null of contiguous reservations. [token]"""
     states: float | None
@@ -83,6 +83,8 @@ class Cache:
     """Most that was taken. [-]"""
     allocated_states: float | None
     """Of what is taken the share that holds tokens' states; null where nothing ever was, or blocks are shared. [-]"""
+    places: int | None = None
+    """Those places; null where it holds tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,8 @@ class SimulateResult:
     """The time series, of at most some hundred stretches."""
     provenance: dict[str, str]
     """Where each number is from."""
+    longest_request: int = 0
+    """Tokens of the longest request that the server takes. [token]"""
     trace: TraceSummary | None = None
     """A trace's requests in numbers; null of a load that is made up, and of more than a hundred thousand requests."""
     most_requests_per_second: float | None = None

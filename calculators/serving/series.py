@@ -62,6 +62,11 @@ class Series:
         ]
         self.width *= 2
 
+    def within(self, start: float, end: float) -> float:
+        """Requests that run and wait, in the mean over the stretches that a time touches. [-]"""
+        rows = self._rows[int(start / self.width) : int(end / self.width) + 1]
+        return sum(row[RUNNING] + row[WAITING] for row in rows) / (len(rows) * self.width) if rows else 0.0
+
     def moments(self, makespan: float) -> list[Moment]:
         """Means of all stretches; the last one ends with the makespan."""
         made = []

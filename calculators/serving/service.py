@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -55,6 +55,7 @@ class Options:
         sequences, tokens: of a step at most. [-, token]
         reserve: share of the memory that is kept free, without an engine. [-]
         longest: tokens of the longest request, without an engine. [token]
+        kv_tokens: that the cache holds, without an engine, as `fit` answers; None is as the memory left is. [token]
     """
 
     policy: str | None = None
@@ -78,6 +79,7 @@ class Options:
     tokens: int | None = None
     reserve: float = RESERVE
     longest: int | None = None
+    kv_tokens: int | None = None
 
     @property
     def rows(self) -> int:
@@ -226,6 +228,8 @@ def _plain_pool(ready: Ready, options: Options) -> Pool:
         return cache_on_one(ready, 1, context)
 
     growth = (sequence(2 * LONG) - sequence(LONG)) / LONG
+    if options.kv_tokens is not None:
+        left = options.kv_tokens * growth
     longest = options.longest or ready.model.spec.max_context or (int(left / growth) if growth else LONG)
     return _pool(ready, left, growth, sequence, (options.block or BLOCK, max(1, longest)))
 
@@ -300,7 +304,7 @@ def _said(service: Service, memory: EngineMemory | None) -> Remarks:
             "drafting is taken to cost nothing, as of n-grams; --draft-cost gives it"
             if options.gain > 1 and not options.draft_cost
             else None,
-            f"a server's latency of {service.server.latency * 1e3:.0f} ms is that of vLLM"
+            f"what a server adds is that of vLLM on an H200: {_adds(service.server)}"
             if service.server.latency and engine != "vllm"
             else None,
             "drafted tokens are accepted alike in every request: each step gains the mean"
@@ -309,10 +313,16 @@ def _said(service: Service, memory: EngineMemory | None) -> Remarks:
             "with pipeline stages steps follow one another at the slowest stage's pace"
             if service.ready.deployment.shards.pp > 1
             else None,
-        ]
+        ],
+        notes=[
+            f"a server adds to its engine: {_adds(service.server)}; estimate has the engine alone"
+            if service.server.latency and engine == "vllm"
+            else None
+        ],
     )
 
 
-def unbounded(value: float | None) -> float:
-    """A limit, or infinity where there is none."""
-    return inf if value is None else value
+def _adds(server: Server) -> str:
+    """What a server adds, in words."""
+    latency, between, prepare = (1e3 * each for each in (server.latency, server.between, server.prepare))
+    return f"{latency:.0f} ms a request, {between:.0f} to {between + prepare:.0f} ms a step that reads prompts"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -42,7 +42,8 @@ NULLS: Final = (
 NOUGHTS: Final = (
     "requests", "completed", "rejected", "cut", "preemptions", "recomputed_tokens", "peak_running", "peak_waiting",
 )  # fmt: skip
-GROWTH: Final = 0.05  # of the time, that waiting may grow by where a service keeps up [-]
+GROWTH: Final = 0.05  # of those that come, by which those in the service may grow where it keeps up [-]
+WINDOWS: Final = ((0.45, 0.55), (0.9, 1.0))  # of the time in which requests come, that are held against each other
 DRAFT_CONTEXT: Final = 1024  # tokens at which a step of one sequence is taken, for what a draft costs [token]
 
 
@@ -82,7 +83,7 @@ def run(service: Service, load: Load) -> Ran:
     """Runs a load through a service; the same load and service give the same answer."""
     options = service.options
     times = _times(service)
-    tally, readers, writers = Tally(), max(1, service.replicas), options.writers
+    tally, readers, writers = Tally(warm=load.warm), max(1, service.replicas), options.writers
     first = _memory(service, load)
     series = Series(first.capacity * (readers + writers))
     made = [_replica(service, times, first if not i else _memory(service, load), tally, series) for i in range(readers)]
@@ -182,7 +183,8 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
     """What a run comes to."""
     tally, makespan, service = ran.tally, ran.makespan, ran.service
     done = [value for value in tally.tpot if value >= 0]
-    good, kept = _kept(tally, goal)
+    stable = _stable(ran)
+    good, kept = _kept(tally, goal, lasting=stable or ran.load.count is None)
     rate = partial(_a_second, makespan)
     cache = _cache(ran)
     prefix = _prefix(ran)
@@ -202,7 +204,7 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
         requests_per_second=rate(tally.done),
         prompt_tokens_per_second=rate(tally.prompt_tokens),
         output_tokens_per_second=rate(tally.output_tokens * service.options.samples),
-        goodput_requests_per_second=rate(good),
+        goodput_requests_per_second=rate(tally.done * good / (len(tally.ttft) or 1)),
         kept=kept,
         kv_utilisation=cache.reserved if cache else None,
         cache=cache,
@@ -214,7 +216,7 @@ def result_of(ran: Ran, goal: Goal) -> SimulateResult:
         pools=_pools(ran),
         peak_running=max(one.peak for one in ran.every),
         peak_waiting=ran.peak_waiting,
-        stable=_stable(ran),
+        stable=stable,
         series=ran.series.moments(tally.last),
     )
 
@@ -224,18 +226,23 @@ def _a_second(makespan: float, value: float) -> float | None:
     return value / makespan if makespan else None
 
 
-def _kept(tally: Tally, goal: Goal) -> tuple[int, Kept | None]:
-    """Requests that keep a promise, and what became of it; None where nothing is promised."""
+def _kept(tally: Tally, goal: Goal, *, lasting: bool) -> tuple[int, Kept | None]:
+    """Requests that keep a promise, and what became of it; None where nothing is promised.
+
+    A promise of TTFT is not kept by a service that does not keep up, however few requests were sent; a trace is all there is.
+    """
     good = keeping(tally, goal)
     if not goal.given:
         return good, None
-    part, share = goal.percentile / 100, good / tally.came if tally.came else 0.0
+    noted = len(tally.ttft) + tally.rejected
+    part, share = goal.percentile / 100, good / noted if noted else 0.0
     late = goal.itl_seconds is not None and tally.gaps.count and tally.gaps.quantile(part) > goal.itl_seconds
-    return good, Kept(goal, share >= part and not late, share)
+    met = share >= part and not late and (lasting or goal.ttft_seconds is None)
+    return good, Kept(goal, met, share)
 
 
 def keeping(tally: Tally, goal: Goal) -> int:
-    """Requests that keep a promise of TTFT and TPOT both; those of one token keep any TPOT. [-]
+    """Requests, of those whose times are noted, that keep a promise of TTFT and TPOT both; of one token any TPOT. [-]
 
     Goodput = these requests / makespan. [1/s]
     """
@@ -258,14 +265,15 @@ def _cache(ran: Ran) -> Cache | None:
     capacity, taken = holding[0].memory.capacity, sum(one.taken for one in holding) / busy
     paged = options.kv_memory == PAGED
     tokens = taken * pool.block if paged else taken
-    shared = options.rows > 1 or any(
-        one.cache is not None for one in holding
+    shared = (
+        not pool.per or options.rows > 1 or any(one.cache is not None for one in holding)
     )  # states that several requests have in common
     states = None if shared else min(sum(one.states for one in holding) / busy, tokens)
     return Cache(
         kind=options.kv_memory,
-        tokens=pool.tokens,
-        block_tokens=pool.block if paged else None,
+        tokens=pool.tokens if pool.per else None,
+        places=None if pool.per else pool.blocks,
+        block_tokens=pool.block if paged and pool.per else None,
         states=None if states is None else states / pool.tokens,
         reserved=taken / capacity,
         peak=max(one.most for one in holding) / capacity,
@@ -312,13 +320,19 @@ def _pools(ran: Ran) -> list[Pool]:
 
 
 def _stable(ran: Ran) -> bool:
-    """Whether waiting did not keep on growing: from the second to the last quarter by 5 % of that time at most."""
-    queue = ran.tally.queue
-    part = len(queue) // 4
-    if ran.load.concurrency is not None or not part:
+    """Whether a service keeps up: while requests come, those in it do not grow by 5 % of those that come, nor by chance.
+
+    Of N requests that come in a time T, 0.45 N come between its middle and its last tenth. Between the same those in the
+    service grow by no more than 0.05 x 0.45 N + 2 sqrt(L), L in the end: twice what chance moves them. Closed loops keep
+    up by themselves.
+    """
+    tally, load = ran.tally, ran.load
+    span = tally.latest - tally.first
+    if load.concurrency is not None or span <= 0:
         return True
-    before, after = sum(queue[part : 2 * part]) / part, sum(queue[-part:]) / part
-    return after - before <= GROWTH * ran.makespan / 2
+    middle, end = (ran.series.within(tally.first + a * span, tally.first + b * span) for a, b in WINDOWS)
+    come = tally.came * (WINDOWS[1][0] - WINDOWS[0][0])
+    return end - middle <= GROWTH * come + 2 * sqrt(end)
 
 
 def _result(service: Service, load: Load, reason: str = "", **found: Any) -> SimulateResult:  # noqa: ANN401 - of its fields
@@ -336,6 +350,7 @@ def _result(service: Service, load: Load, reason: str = "", **found: Any) -> Sim
         max_num_seqs=scheduling.sequences,
         max_num_batched_tokens=scheduling.tokens,
         load=load.name,
+        longest_request=service.pool.longest,
         fits=not reason,
         reason=reason or None,
         step_spread=_step_spread(service) if not reason else None,
