@@ -204,9 +204,10 @@ class Setups:
         """The most requests a second that keep limits."""
         from roofcast.calculators.check_load import most_requests
         from roofcast.calculators.serving.result import Goal
+        from roofcast.cli.loading import MANY
 
         def make() -> Found:
-            asked = asked_load(replace(case, rate=1.0))
+            asked = asked_load(replace(case, rate=1.0, requests=case.requests or MANY))
             goal = Goal(case.ttft, case.tpot, None, case.percentile or 100.0)
             service, said = self.service(case, asked.load())
             self.said += said

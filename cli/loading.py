@@ -204,6 +204,8 @@ class AskedLoad:
             made = self._made()
             load = synthetic(made, sending, self._shared())
             staggering = staggered(made, self.output or DEFAULT_OUTPUT, self._stagger)
+            if (self.warm_up or 0) >= sending.count:
+                raise UsageError(f"--warm-up {self.warm_up:,}: there are {sending.count:,} requests; leave some")
             notes = [*staggering, *together(*self._clients), *unreached(sending)]
             return replace(load, notes=lambda: notes, warm=self.warm_up or 0)
         source = self._source("--lengths", self.lengths)

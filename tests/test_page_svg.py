@@ -13,6 +13,7 @@ from roofcast.reports.plot_profile import profile_chart
 from roofcast.reports.theme import DARK, LEGIBLE, LIGHT, contrast, legible
 from tests.pages import read, squeezed
 from tests.profile_values import both_result
+from tests.test_plot_simulate import BASE
 
 if TYPE_CHECKING:
     from roofcast.reports.document import Document
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def charts(whole: Document) -> list[Chart]:
     """Return one chart of each kind."""
-    drawn = {chart.kind: chart for section in whole.sections for chart in section.document.charts}
+    every = [chart for section in whole.sections for chart in section.document.charts]
+    every += [Chart("series", BASE, "over time"), Chart("spread", BASE, "over requests")]
+    drawn = {chart.kind: chart for chart in every}
     return [*drawn.values(), Chart("profile", both_result(), "measured")]
 
 

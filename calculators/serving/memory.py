@@ -159,7 +159,7 @@ class Blocks:
         if beams is not None and last > prompt:
             more = max(0.0, beams(prompt, last - prompt) * self._per - self._filled(last))
         copies = self._weight - self._per if todo % self._block and last > todo else 0.0
-        return self._pool.beside(last) + more + copies
+        return self._pool.beside(last) * self._paging.rows + more + copies
 
     def admit(self, live: Live) -> bool:
         """Takes the blocks of all that is to be computed, less those of a prefix that is there."""
@@ -175,6 +175,8 @@ class Blocks:
                 covered = self._filled(found.covered)
                 fresh = max(0, need - covered) + (found.new + found.revived) * self._per
         soon = self._due[(self._step + 1) % self._block]  # what the next step takes
+        if live.computed >= live.todo and paging.grows and not live.todo % self._block:
+            soon += self._weight  # it decodes in that step, and its last block is full
         if fresh + soon + self._expected(live, later, soon) > pool.blocks - self.taken:
             return False
         mine = max(0, need - covered)
@@ -191,7 +193,7 @@ class Blocks:
     def _expected(self, live: Live, later: float, soon: float) -> float:
         """Blocks that must be free for tokens to come, as admission counts them, beside those of the next step."""
         paging = self._paging
-        if paging.clip is not None and live.last - live.todo > paging.clip:
+        if later and paging.clip is not None and live.last - live.todo > paging.clip:
             later = self._grown(live.todo, live.todo + paging.clip)
         own = paging.reserve if paging.own is None else paging.own
         return paging.reserve * max(0.0, self._future - soon) + own * later
@@ -213,7 +215,7 @@ class Blocks:
 
     def room(self, steps: int) -> int:
         """Steps until blocks run out, counted residue by residue where it is near."""
-        free, rows, block = self._pool.blocks - self.taken, self._rows, self._block
+        free, rows, block = max(0.0, self._pool.blocks - self.taken), self._rows, self._block
         if (steps // block + 1) * rows <= free:
             return steps
         whole = int(free // rows)

@@ -273,7 +273,7 @@ class Replica:
         """Times between tokens: of the first step also what those that decode waited before it."""
         gaps, count, gain = self.tally.gaps, self.count, self.limits.gain
         each, fresh = seconds / steps, self._fresh
-        if start > self._last or (fresh and fresh[0].token < start):
+        if start > self._last or any(live.token < start for live in fresh):
             new = [live.token for live in fresh if live.finish >= 0]
             old = count - len(new) * self.limits.rows
             if old > 0:
@@ -379,6 +379,10 @@ class Replica:
         """The cache of so many tokens goes over the link to the host, and the replica waits for it."""
         size = tokens * self.limits.token_bytes
         self.tally.swapped += size
-        seconds = size / self.limits.host_link
+        seconds, start, running, taken = size / self.limits.host_link, self.clock, len(self.running), self.memory.taken
         self.clock += seconds
         self.busy += seconds
+        self.worked += running * seconds
+        self.taken += taken * seconds
+        self.states += self.held * seconds
+        self.series.add(start, self.clock, (running, 0.0, taken), 0.0, 0.0)

@@ -228,7 +228,8 @@ class SimulateResult:
     longest_request: int = 0
     """Tokens of the longest request that the server takes. [token]"""
     trace: TraceSummary | None = None
-    """A trace's requests in numbers; null of a load that is made up, and of more than a hundred thousand requests."""
+    """A trace's requests in numbers; null of a load that is made up, of a rate that is searched, and of more than
+    a hundred thousand requests."""
     most_requests_per_second: float | None = None
     """Of `--rate max`: the most requests a second that keep the promise, and at which all else is; null elsewhere, and where
     no rate keeps it. [1/s]"""

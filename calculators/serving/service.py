@@ -310,6 +310,9 @@ def _said(service: Service, memory: EngineMemory | None) -> Remarks:
             "drafted tokens are accepted alike in every request: each step gains the mean"
             if options.gain > 1
             else None,
+            "requests of several sequences are admitted where all that they become fits, so that none is set back"
+            if options.rows > 1
+            else None,
             "with pipeline stages steps follow one another at the slowest stage's pace"
             if service.ready.deployment.shards.pp > 1
             else None,

@@ -12,6 +12,7 @@ from roofcast.calculators.estimate import layout_of, provenance_of
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.serving.beams import BeamBlocks
 from roofcast.calculators.serving.cluster import ROUND_ROBIN, Cluster, Entry
+from roofcast.calculators.serving.defaults import ALL
 from roofcast.calculators.serving.live import Tally, spread
 from roofcast.calculators.serving.memory import PAGED, Blocks, Contiguous, Paging
 from roofcast.calculators.serving.policies import POLICIES, PrefillFirst
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 CACHES: Final[Mapping[str, Callable[[int, int], PrefixCache]]] = {"blocks": BlockCache, "radix": RadixCache}
 NO_GOAL: Final = Goal()
+SHARES: Final = 1e-12  # of a share: what rounding makes of it
 NULLS: Final = (
     "makespan_seconds", "ttft_seconds", "tpot_seconds", "itl_seconds", "e2e_seconds", "queue_seconds",
     "requests_per_second", "prompt_tokens_per_second", "output_tokens_per_second", "goodput_requests_per_second", "kept",
@@ -121,7 +123,7 @@ def _memory(service: Service, load: Load) -> Memory:
     if options.kv_memory != PAGED:
         return Contiguous(pool, options.kv_memory)
     beams = BeamBlocks(options.beams, pool.block).at if options.beams > 1 else None
-    kept = service.scheduling.reserve
+    kept = service.scheduling.reserve if options.rows == 1 else ALL  # several sequences are never set back
     paging = Paging(kept.running, kept.own, kept.clip, options.samples, options.gain == 1.0, beams)
     cache = None
     if options.prefix_cache != OFF and load.hash_tokens is not None:
@@ -237,7 +239,7 @@ def _kept(tally: Tally, goal: Goal, *, lasting: bool) -> tuple[int, Kept | None]
     noted = len(tally.ttft) + tally.rejected
     part, share = goal.percentile / 100, good / noted if noted else 0.0
     late = goal.itl_seconds is not None and tally.gaps.count and tally.gaps.quantile(part) > goal.itl_seconds
-    met = share >= part and not late and (lasting or goal.ttft_seconds is None)
+    met = share >= part - SHARES and not late and (lasting or goal.ttft_seconds is None)
     return good, Kept(goal, met, share)
 
 

@@ -19,4 +19,4 @@ def staggered(tokens: int, share: float = STAGGER) -> Fixed | Uniform:
     """
     if not round(tokens * share):
         return Fixed(tokens)
-    return Uniform(round(tokens * (1 - share)), round(tokens * (1 + share)))
+    return Uniform(max(1, round(tokens * (1 - share))), round(tokens * (1 + share)))

@@ -32,7 +32,7 @@ def knots(caps: Sequence[int] = ()) -> list[int]:
     """Contexts that attention is computed at: each to 16, then by a ratio, with the ends of windows. [token]
 
     >>> knots((1024,))[14:19], 1024 in knots((1024,))
-    ([15, 16, 18, 20, 23], True)
+    ([15, 16, 18, 21, 24], True)
     """
     made, at = list(range(1, 17)), 16.0
     while at < LONGEST:
