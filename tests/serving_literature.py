@@ -102,7 +102,7 @@ def apart(prompt: str, output: str) -> Apart:
 
 def at(service: Service, lengths: Lengths, rate: float, requests: int = 300) -> Ran:
     """A service after requests that come at a rate."""
-    return run(service, synthetic(lengths, Sending(at_rate(rate, 1.0), requests=requests)))
+    return run(service, synthetic(lengths, Sending(at_rate(rate, 1.0), requests=max(1000, requests))))
 
 
 def saturated(
