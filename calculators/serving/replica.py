@@ -258,12 +258,13 @@ class Replica:
             before: memory that was taken when it began; it grows evenly to what is taken now.
         """
         seconds, steps = time
-        running, taken = len(self.running), (before + self.memory.taken) / 2
+        running, now = len(self.running), self.memory.taken
+        taken = (before + now) / 2
         self.busy += seconds
         self.steps += steps
         self.worked += running * seconds
         self.taken += taken * seconds
-        self.most = max(self.most, self.memory.taken)
+        self.most = max(self.most, now)
         self.states += (self.held + made * self.limits.gain / 2) * seconds
         if self.partial:
             self.states += sum([live.computed for live in self.partial]) * seconds

@@ -29,25 +29,33 @@ class Series:
 
     def add(self, start: float, end: float, levels: tuple[float, float, float], read: float, made: float) -> None:
         """A time in which so many requests ran, waited, and so much memory was taken, and tokens were read and made."""
-        if end <= start:
+        seconds = end - start
+        if seconds <= 0:
             return
         first, last = int(start / self.width), int(end / self.width)
-        while last >= MOST:
-            self._halve()
-            first, last = int(start / self.width), int(end / self.width)
         rows = self._rows
-        while len(rows) <= last:
-            rows.append([0.0] * FIELDS)
+        if last >= len(rows):
+            self._reach(end)
+            rows, first, last = self._rows, int(start / self.width), int(end / self.width)
         if first == last:
-            _put(rows[first], end - start, levels, read, made)
+            row = rows[first]
+            row[RUNNING] += levels[0] * seconds
+            row[WAITING] += levels[1] * seconds
+            row[TAKEN] += levels[2] * seconds
+            row[READ] += read
+            row[MADE] += made
             return
-        whole, at = end - start, start
         for index in range(first, last + 1):
-            until = min(end, (index + 1) * self.width)
-            part = until - at
-            if part > 0:
-                _put(rows[index], part, levels, read * part / whole, made * part / whole)
-            at = until
+            begin, until = max(start, index * self.width), min(end, (index + 1) * self.width)
+            if until > begin:
+                share = (until - begin) / seconds
+                _add(rows[index], until - begin, levels, (read * share, made * share))
+
+    def _reach(self, end: float) -> None:
+        """Stretches up to a time, of twice the length where they would be too many."""
+        while int(end / self.width) >= MOST:
+            self._halve()
+        self._rows += [[0.0] * FIELDS for _ in range(int(end / self.width) + 1 - len(self._rows))]
 
     def wait(self, start: float, end: float) -> None:
         """A request waited from one time to another."""
@@ -89,9 +97,9 @@ class Series:
         return made
 
 
-def _put(row: list[float], seconds: float, levels: tuple[float, float, float], read: float, made: float) -> None:
-    row[RUNNING] += levels[0] * seconds
-    row[WAITING] += levels[1] * seconds
-    row[TAKEN] += levels[2] * seconds
-    row[READ] += read
-    row[MADE] += made
+def _add(row: list[float], seconds: float, levels: tuple[float, float, float], tokens: tuple[float, float]) -> None:
+    """What goes into one stretch."""
+    for place, level in zip((RUNNING, WAITING, TAKEN), levels, strict=True):
+        row[place] += level * seconds
+    row[READ] += tokens[0]
+    row[MADE] += tokens[1]
