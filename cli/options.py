@@ -179,6 +179,14 @@ Others = Annotated[
 GpuPrice = Annotated[
     str | None, typer.Option("--gpu-price", metavar="USD", help="Rent of a GPU an hour, such as 2.50.")
 ]
+Ttft = Annotated[
+    str | None,
+    typer.Option("--ttft", metavar="TIME", help="Promise: time to the first token at most, such as 500ms."),
+]
+Tpot = Annotated[
+    str | None,
+    typer.Option("--tpot", metavar="TIME", help="Promise: time per output token at most, such as 50ms."),
+]
 Apis = Annotated[
     str | None,
     typer.Option("--api", metavar="NAME,...", help="Models or vendors of APIs, all, none (default: usual ones)."),

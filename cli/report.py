@@ -31,12 +31,8 @@ def report(
     batch: Annotated[
         str | None, typer.Option("--batch", metavar="N,...", help="Sequences at once (default: 1 to all that fit).")
     ] = None,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", metavar="TIME", help="Time to the first token at most, such as 500ms.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", metavar="TIME", help="Time per output token at most, such as 50ms.")
-    ] = None,
+    ttft: options.Ttft = None,
+    tpot: options.Tpot = None,
     other_gpus: Annotated[
         str | None,
         typer.Option("--other-gpus", metavar="NAME,...", help="GPUs beside it (default: h100, h200, b200), or none."),

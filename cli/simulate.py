@@ -41,12 +41,8 @@ def simulate(
     stagger: loading.Stagger = None,
     warm_up: loading.WarmUp = None,
     seed: loading.Seed = 0,
-    ttft: Annotated[
-        str | None, typer.Option("--ttft", metavar="TIME", help="Promise: time to the first token, such as 500ms.")
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", metavar="TIME", help="Promise: mean time per output token, such as 50ms.")
-    ] = None,
+    ttft: options.Ttft = None,
+    tpot: options.Tpot = None,
     itl: Annotated[
         str | None, typer.Option("--itl", metavar="TIME", help="Promise: time between two tokens, such as 100ms.")
     ] = None,

@@ -32,6 +32,27 @@ def test_a_pool_of_decode_is_never_fuller_than_full(policy: str) -> None:
     assert 0 < found["itl_seconds"]["p50"] <= found["itl_seconds"]["max"]
 
 
+def test_what_fits_a_pool_of_decode_alone_is_let_in_alone() -> None:
+    """A request that takes the whole memory in the end, and comes with a full last block, under an engine that counts all."""
+    machine = (
+        "simulate",
+        "llama-3.1-8b",
+        "--gpu",
+        "a10g",
+        "--engine",
+        "tensorrt-llm",
+        "--rate",
+        "1",
+        "--requests",
+        "3",
+    )
+    room = result(*machine, "--prompt", "32", "--output", "2")["cache"]["tokens"]
+    pools = ("--prefill-replicas", "1", "--decode-replicas", "1")
+    lengths = ("--prompt", "64", "--output", str(room - 64 + 1))
+
+    assert result(*machine, *pools, *lengths)["completed"] == 3
+
+
 def test_samples_are_not_set_back() -> None:
     """Requests of several outputs are admitted where all that they become fits, and that is said."""
     load = ("--concurrency", "32", "--requests", "64", "--prompt", "500", "--output", "400", "--samples", "4")

@@ -175,8 +175,6 @@ class Blocks:
                 covered = self._filled(found.covered)
                 fresh = max(0, need - covered) + (found.new + found.revived) * self._per
         soon = self._due[(self._step + 1) % self._block]  # what the next step takes
-        if live.computed >= live.todo and paging.grows and not live.todo % self._block:
-            soon += self._weight  # it decodes in that step, and its last block is full
         if fresh + soon + self._expected(live, later, soon) > pool.blocks - self.taken:
             return False
         mine = max(0, need - covered)
@@ -195,8 +193,10 @@ class Blocks:
         paging = self._paging
         if later and paging.clip is not None and live.last - live.todo > paging.clip:
             later = self._grown(live.todo, live.todo + paging.clip)
-        own = paging.reserve if paging.own is None else paging.own
-        return paging.reserve * max(0.0, self._future - soon) + own * later
+        own = (paging.reserve if paging.own is None else paging.own) * later
+        if live.computed >= live.todo and paging.grows and not live.todo % self._block:
+            own = max(own, self._weight)  # it decodes in the next step, and its last block is full
+        return paging.reserve * max(0.0, self._future - soon) + own
 
     def _count(self) -> None:
         """Counts what is taken; the cache gives up what running requests need."""
