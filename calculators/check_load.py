@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.check_rows import Found
 from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.serving.highest import highest
-from roofcast.calculators.serving.live import Tally, quantile
+from roofcast.calculators.serving.live import Tally
+from roofcast.calculators.serving.ranks import quantile
 from roofcast.calculators.serving.result import Goal
 from roofcast.calculators.serving.simulate import NO_GOAL, keeping, result_of, run, simulate
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofcast.calculators.serving.job import Job
-from roofcast.calculators.serving.live import Histogram, Live, Tally, quantile, spread
+from roofcast.calculators.serving.live import Histogram, Live, Tally, spread
+from roofcast.calculators.serving.ranks import quantile
 from roofcast.calculators.serving.result import QUANTILES
 
 if TYPE_CHECKING:

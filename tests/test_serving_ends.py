@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofcast.calculators.serving.live import quantile
+from roofcast.calculators.serving.ranks import quantile
 from roofcast.calculators.serving.stagger import staggered
 from tests.running import answer, result, roofcast
 

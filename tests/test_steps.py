@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.serving.defaults import Server
-from roofcast.calculators.serving.parts import at_bound
 from roofcast.calculators.serving.steps import StepTimes, _reaching, knots
 from roofcast.calculators.step import estimate
 from roofcast.modelspec.sharding import Shards
@@ -46,7 +46,7 @@ def ready_of(case: str, *, bound: bool) -> Ready:
     """Return a case with constants, or without."""
     name, shards = SERVED[case]
     ready = known(name, "h200-sxm", "vllm", shards)
-    return at_bound(ready) if bound else ready
+    return replace(ready, expectation=None) if bound else ready
 
 
 def seconds_of(ready: Ready, step: Step, phase: str, sequences: int) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from math import ceil, exp, log
+from math import exp, log
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.serving.ranks import quantile
 from roofcast.calculators.serving.result import QUANTILES, Spread
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.serving.job import Job
 
-ROUNDING: Final = 1e-9  # of a rank: 99.9 of 100 times 1,000 is 999, and not more
 BINS: Final = 200.0  # of a histogram, in which a time grows by e: half a percent each
 SHARES: Final = (0.5, 0.9, 0.95, 0.99)
 
@@ -87,16 +87,6 @@ class Histogram:
         p50, p90, p95, p99 = map(self.quantile, SHARES)
         every = [self.quantile(share) for share in QUANTILES]
         return Spread(self.total / self.count, p50, p90, p95, p99, self.most, every)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The least value that so large a share is at most: the ceil(share n)-th of n in order (nearest rank).
-
-    >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5), quantile([1.0, 2.0, 3.0, 4.0], 0.99), quantile(range(1, 1001), 99.9 / 100)
-    (2.0, 4.0, 999)
-    """
-    count = len(ordered)
-    return ordered[min(count - 1, max(0, ceil(share * count - ROUNDING) - 1))]
 
 
 def spread(values: Sequence[float]) -> Spread | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from roofcast.calculators.expected.families import HOST
@@ -123,8 +123,3 @@ class Parts:
                 seconds += ready.expectation.exchanged(exchange, ready.fabric)
             calls += exchange.calls
         return Cost(seconds, calls)
-
-
-def at_bound(ready: Ready) -> Ready:
-    """The same deployment without constants: its steps take the least time that roofs allow."""
-    return replace(ready, expectation=None)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from roofcast.calculators.serving.ranks import quantile
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -145,13 +147,4 @@ def gap_cv(arrivals: Sequence[float]) -> float | None:
 def _lengths(values: array[int]) -> LengthSummary:
     ordered = sorted(values)
     mean = sum(ordered) / len(ordered)
-    return LengthSummary(mean, percentile(ordered, 50), percentile(ordered, 99), ordered[-1])
-
-
-def percentile(ordered: Sequence[int], percent: int) -> int:
-    """The least of ordered values that so many of 100 do not exceed: the one of rank ceil(percent n / 100).
-
-    >>> percentile([1, 2, 4, 9], 50), percentile([1, 2, 4, 9], 51)
-    (2, 4)
-    """
-    return ordered[-(-percent * len(ordered) // 100) - 1]
+    return LengthSummary(mean, quantile(ordered, 0.5), quantile(ordered, 0.99), ordered[-1])
