@@ -15,6 +15,7 @@ from roofcast.reports.charts import Chart, chart_file
 from roofcast.reports.gpus import compared_document, compared_says
 from roofcast.reports.plot_gpus import SHAPES, gpus_chart
 from roofcast.reports.plot_style import LIGHT
+from tests.drawn import assert_readable, assert_theme
 from tests.running import refused, result, roofcast
 from tests.test_plot_sweep import places
 
@@ -129,24 +130,14 @@ def test_words_stay_on_the_page_and_off_one_another(name: str) -> None:
     legend = axes.get_legend()
     named = [] if legend is None else legend.get_texts()
     texts = [*figure.texts, *axes.texts, *axes.get_yticklabels(), *named, axes.xaxis.label]
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
 
-    for number, (text, box) in enumerate(boxes):
-        assert box.x0 >= 0, text
-        assert box.x1 <= figure.bbox.x1, text
-        assert box.y0 >= 0, text
-        assert box.y1 <= figure.bbox.y1 + 1, text
-        for other, beside in boxes[number + 1 :]:
-            assert not box.padded(-3).overlaps(beside.padded(-3)), (text, other)
+    assert_readable(figure, texts)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_only_colours_of_the_theme(name: str) -> None:
     """So that a page can be dark; the same bytes each time."""
-    svg = chart_file(Chart("gpus", CASES[name]), ".svg")
-    used = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", svg.decode())}
-
-    assert used <= {to_hex(colour) for colour in (LIGHT.ground, LIGHT.ink, LIGHT.faint, *LIGHT.contexts)}
+    assert_theme(chart_file(Chart("gpus", CASES[name]), ".svg"))
 
 
 def test_every_quantity_is_a_row_with_a_mark_a_gpu() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
 
 from roofcast.calculators.answer import Remarks
 from roofcast.calculators.serving.live import spread
@@ -30,9 +29,9 @@ from roofcast.reports.charts import Chart, chart_file
 from roofcast.reports.data import as_data, render_csv
 from roofcast.reports.page import render_page
 from roofcast.reports.plot_simulate import PANELS, series_chart, spread_chart
-from roofcast.reports.plot_style import LIGHT
 from roofcast.reports.simulate import promise_words, series_csv, series_says, simulate_document, spread_says
 from roofcast.reports.text import render_text
+from tests.drawn import assert_readable, assert_theme
 from tests.rooflines import FOUR, ONE
 
 if TYPE_CHECKING:
@@ -129,25 +128,15 @@ def test_words_stay_on_the_page_and_off_one_another(name: str, kind: str) -> Non
     figure = CHARTS[kind](RESULTS[name])
     FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call, unused-ignore]
     texts = [*figure.texts, *(text for axes in figure.axes for text in (*axes.texts, axes.xaxis.label))]
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
 
-    for number, (text, box) in enumerate(boxes):
-        assert box.x0 >= 0, text
-        assert box.x1 <= figure.bbox.x1, text
-        assert box.y0 >= 0, text
-        assert box.y1 <= figure.bbox.y1 + 1, text
-        for other, beside in boxes[number + 1 :]:
-            assert not box.padded(-3).overlaps(beside.padded(-3)), (text, other)
+    assert_readable(figure, texts)
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 @pytest.mark.parametrize("name", RESULTS)
 def test_only_colours_of_the_theme(name: str, kind: str) -> None:
     """A page turns them into variables, so that it can be dark; no other colour would follow."""
-    svg = chart_file(Chart(kind, RESULTS[name]), ".svg").decode()
-    used = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", svg)}
-
-    assert used <= {to_hex(colour) for colour in (LIGHT.ground, LIGHT.ink, LIGHT.faint, *LIGHT.contexts)}
+    assert_theme(chart_file(Chart(kind, RESULTS[name]), ".svg"))
 
 
 def test_every_quantity_is_a_line_of_steps_over_one_time() -> None:

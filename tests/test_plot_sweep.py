@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
 
 from roofcast.calculators.sweep import Sweep, SweepPoint
 from roofcast.modelspec.sharding import Shards
 from roofcast.reports.charts import Chart, chart_file
 from roofcast.reports.estimate import latency_says, sweep_says
-from roofcast.reports.plot_style import LIGHT
 from roofcast.reports.plot_sweep import latency_chart, sweep_chart
+from tests.drawn import assert_apart, assert_readable, assert_theme
 from tests.rooflines import FOUR, ONE
 from tests.test_sweep import ready_of
 
@@ -127,26 +125,15 @@ def test_words_stay_on_the_page_and_off_one_another(name: str, kind: str) -> Non
     """Measured as they are drawn: titles, names of lines, batches, limits."""
     figure = CHARTS[kind](SWEEPS[name])
     FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call, unused-ignore]
-    texts = [text for text in (*figure.texts, *figure.axes[0].texts) if text.get_text()]
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
 
-    for number, (text, box) in enumerate(boxes):
-        assert box.x0 >= 0, text
-        assert box.x1 <= figure.bbox.x1, text
-        assert box.y0 >= 0, text
-        assert box.y1 <= figure.bbox.y1 + 1, text
-        for other, beside in boxes[number + 1 :]:
-            assert not box.padded(-3).overlaps(beside.padded(-3)), (text, other)
+    assert_readable(figure, (*figure.texts, *figure.axes[0].texts))
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 @pytest.mark.parametrize("name", SWEEPS)
 def test_only_colours_of_the_theme(name: str, kind: str) -> None:
     """A page turns them into variables, so that it can be dark; no other colour would follow."""
-    svg = chart_file(Chart(kind, SWEEPS[name]), ".svg").decode()
-    used = {colour.lower() for colour in re.findall(r"#[0-9a-fA-F]{6}\b", svg)}
-
-    assert used <= {to_hex(colour) for colour in (LIGHT.ground, LIGHT.ink, LIGHT.faint, *LIGHT.contexts)}
+    assert_theme(chart_file(Chart(kind, SWEEPS[name]), ".svg"))
 
 
 def test_every_limit_is_a_line_in_milliseconds() -> None:
@@ -319,7 +306,4 @@ def test_curves_of_real_models_stay_inside_their_axes(
             for x, y in places(line):
                 assert left <= x <= right
                 assert bottom <= y <= top
-    boxes = [(text.get_text(), text.get_window_extent()) for text in (*figure.texts, *axes.texts) if text.get_text()]
-    for number, (text, box) in enumerate(boxes):
-        for other, beside in boxes[number + 1 :]:
-            assert not box.padded(-3).overlaps(beside.padded(-3)), (text, other)
+    assert_apart((*figure.texts, *axes.texts))
