@@ -125,8 +125,7 @@ def most_requests(service: Service, load: Callable[[float], Load], goal: Goal) -
         return Found(None, f"does not fit: {service.reason}")
 
     def keeps(rate: float) -> bool:
-        result, _ = simulate(service, load(rate), goal)
-        return result.kept is not None and result.kept.met and result.stable
+        return simulate(service, load(rate), goal)[0].keeps
 
     found = highest(keeps)
     if found.rate is None:

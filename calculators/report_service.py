@@ -98,11 +98,11 @@ def service_result(
         return tried[rate]
 
     def keeps(rate: float) -> bool:
-        return _met(at(rate)) and at(rate).stable
+        return at(rate).keeps
 
     alone = answered(Sending(concurrency=1))
     most = None
-    if goal.given and _met(alone) and alone.requests_per_second:  # whoever comes is quickest where nobody else is
+    if goal.given and alone.keeps and alone.requests_per_second:  # whoever comes is quickest where nobody else is
         most = highest(keeps, alone.requests_per_second * START, EXACT).rate
     found: list[tuple[float | None, int | None, SimulateResult]]
     if most is None:
@@ -113,10 +113,6 @@ def service_result(
         drawn = at(most)
     loads = [_load(*one) for one in found]
     return ServiceResult(request.prompt, request.output, drawn.policy, PERCENTILE, most, loads), drawn
-
-
-def _met(result: SimulateResult) -> bool:
-    return result.kept is not None and result.kept.met
 
 
 def _load(rate: float | None, clients: int | None, result: SimulateResult) -> ServiceLoad:

@@ -267,11 +267,10 @@ def _most(service: Service, asked: AskedLoad, goal: Goal) -> tuple[SimulateResul
 
     def keeps(rate: float) -> bool:
         result, said = simulate(service, asked.load(rate), goal)
-        kept = result.kept is not None and result.kept.met and result.stable
-        best[kept] = result, said  # rates that keep it rise from try to try
+        best[result.keeps] = result, said  # rates that keep it rise from try to try
         if bar is not None:
             bar.advance()
-        return kept
+        return result.keeps
 
     with progress_of("rates tried") as bar:
         if bar is not None:

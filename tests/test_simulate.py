@@ -296,6 +296,22 @@ def test_a_queue_that_grows_is_not_stable() -> None:
     assert stable == [True, False]
 
 
+def test_steps_that_keep_a_promise_do_not_make_a_queue_that_grows_kept() -> None:
+    """Steps are within any limit, whoever waits; a rate that is not answered is still none that keeps the promise."""
+    service = little(real(), 300_000, 4)
+    capacity = saturated(service).requests_per_second
+    assert capacity is not None
+
+    few, many = (
+        simulate(service, mixed_load(600, capacity * share, 11), Goal(tpot_seconds=10.0))[0] for share in (0.4, 2.0)
+    )
+    assert few.kept is not None
+    assert many.kept is not None
+    assert (few.kept.met, few.keeps) == (True, True)
+    assert (many.kept.met, many.keeps) == (True, False)
+    assert not simulate(service, mixed_load(600, capacity * 0.4, 11))[0].keeps
+
+
 def test_what_does_not_fit_has_no_times() -> None:
     """But a reason."""
     service = replace(real(), reason="nothing is left")

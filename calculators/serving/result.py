@@ -233,3 +233,8 @@ class SimulateResult:
     most_requests_per_second: float | None = None
     """Of `--rate max`: the most requests a second that keep the promise, and at which all else is; null elsewhere, and where
     no rate keeps it. [1/s]"""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether enough requests keep what is promised, without a queue that keeps growing; false of no promise."""
+        return self.kept is not None and self.kept.met and self.stable
