@@ -1,0 +1,1 @@
+"""Which deployment is the cheapest that meets a workload: candidates, a closed form that prunes them, simulations."""
