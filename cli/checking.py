@@ -129,18 +129,31 @@ class Setups:
         key = "ready", *model_key(case), *machine_key(case), case.network, case.weights, case.kv, timed
 
         def make() -> Ready:
-            from roofcast.calculators.deployment import prepare
             from roofcast.cli.deploy import with_constants
 
-            model = self.model(case)
-            ready = self._served(model, case, timed).ready if timed.given else prepare(model, self._deployment(case))
-            return with_constants(ready, self.efficiencies)
+            return with_constants(self.bare(case), self.efficiencies)
 
         found: Ready = self._once(key, make)
         # stages and replicas without an engine, and engines that are not modelled, have no rules of memory here: then all
         # that is beside the weights counts
         ruled = case.engine in TAKES or (case.engine == "none" and _plainly_cut(case))
         return replace(found, holding=self.room(case)) if ruled else found
+
+    def bare(self, case: Case) -> Ready:
+        """The same without constants of expected times, and without what its memory holds; not kept."""
+        from roofcast.calculators.deployment import prepare
+
+        timed = replace(type(case.flags)(), **{name: getattr(case.flags, name) for name in TIMED_FLAGS})
+        model = self.model(case)
+        if timed.given:
+            found: Ready = self._served(model, case, timed).ready
+            return found
+        return prepare(model, self._deployment(case))
+
+    def loaded_by_engine(self, case: Case) -> Served:
+        """The model as its engine loads it; not kept."""
+        found: Served = self._served(self.model(case), case, case.flags)
+        return found
 
     def _deployment(self, case: Case, shards: Shards | None = None) -> Deployment:
         from roofcast.calculators.deployment import Deployment

@@ -89,6 +89,7 @@ class ModelSpec:
     assumptions: tuple[str, ...] = ()
     unread: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = ()
+    _counts: list[Counter[Layer]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def total_known(self) -> bool:
@@ -199,8 +200,10 @@ class ModelSpec:
 
     @property
     def layer_counts(self) -> Counter[Layer]:
-        """How many of each distinct layer there are; sums over layers are quick over it."""
-        return Counter(self.active_layers)
+        """How many of each distinct layer there are; sums over layers are quick over it. Not to be changed."""
+        if not self._counts:
+            self._counts.append(Counter(self.active_layers))
+        return self._counts[0]
 
     @property
     def kept(self) -> Counter[Kept]:

@@ -107,6 +107,7 @@ class Service:
         options: what is asked beside.
         reason: why it does not start, or has no room; empty where it has.
         known: times of steps that were computed, by what they are of, for all loads that the service gets.
+        copies: how many of the whole deployment there are.
     """
 
     ready: Ready
@@ -116,11 +117,12 @@ class Service:
     options: Options
     reason: str = ""
     known: dict[Hashable, StepTimes] = field(default_factory=dict, repr=False, compare=False)
+    copies: int = 1
 
     @property
     def replicas(self) -> int:
         """Replicas that do the same, or read prompts."""
-        return self.options.readers or self.ready.deployment.shards.dp
+        return self.options.readers or self.ready.deployment.shards.dp * self.copies
 
 
 def service_of(served: Served, memory: EngineMemory | None, options: Options = DEFAULT) -> tuple[Service, Remarks]:

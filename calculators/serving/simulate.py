@@ -84,7 +84,7 @@ class Ran:
 def run(service: Service, load: Load) -> Ran:
     """Runs a load through a service; the same load and service give the same answer."""
     options = service.options
-    times = _times(service)
+    times = times_of(service)
     tally, readers, writers = Tally(warm=load.warm), max(1, service.replicas), options.writers
     first = _memory(service, load)
     series = Series(first.capacity * (readers + writers))
@@ -106,7 +106,7 @@ def run(service: Service, load: Load) -> Ran:
     return Ran(service, load, tally, series, made, after, cluster.peak_waiting)
 
 
-def _times(service: Service) -> StepTimes:
+def times_of(service: Service) -> StepTimes:
     """Times of its steps, those of earlier loads among them."""
     ready, options = service.ready, service.options
     drafted = options.drafted if options.gain > 1 else 0

@@ -1,0 +1,296 @@
+"""Simulations of a deployment with so many replicas: whether it keeps what is promised, and which limit it hits first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.serving.ranks import quantile
+from roofcast.calculators.serving.simulate import SHARES, result_of, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from roofcast.calculators.planning.demand import Demand, Trial
+    from roofcast.calculators.serving.result import Goal, SimulateResult
+    from roofcast.calculators.serving.service import Service
+    from roofcast.calculators.serving.simulate import Ran
+
+FEW: Final = 8  # replicas up to which one more is tried after the other
+STEP: Final = 1.15  # from one number of replicas to the next that is tried beyond
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Count:
+    """How many of a machine there are.
+
+    Args:
+        units: of the least that works by itself; 0 of pools.
+        readers, writers: replicas of pools; 0 where each does both.
+    """
+
+    units: int = 0
+    readers: int = 0
+    writers: int = 0
+
+    @property
+    def total(self) -> int:
+        """Units of all kinds."""
+        return self.units + self.readers + self.writers
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of a trial.
+
+    Args:
+        trial: which load, and which chance.
+        keeps: whether what is promised is kept.
+        limit: the first limit that is hit; empty where it is kept.
+        reason: the same in a sentence.
+        ttft, tpot, itl, e2e: at the percentile; None where there is no such time. [s]
+        share: of requests that keep TTFT and TPOT. [-]
+        tokens, requests: a second that are made and answered. [1/s]
+        cache: most that was taken. [-]
+        busy: share of the time with steps by pool: of readers, and of writers where there are any. [-]
+    """
+
+    trial: Trial
+    keeps: bool
+    limit: str
+    reason: str
+    ttft: float | None
+    tpot: float | None
+    itl: float | None
+    e2e: float | None
+    share: float | None
+    tokens: float | None
+    requests: float | None
+    cache: float | None
+    busy: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What trials say of a number of replicas.
+
+    Args:
+        count: how many.
+        meets: True where all trials keep what is promised, False where none does, None where that is too close to say.
+        tried: the trials.
+    """
+
+    count: Count
+    meets: bool | None
+    tried: tuple[Tried, ...]
+
+    @property
+    def shown(self) -> Tried:
+        """The trial of the load that is asked; of several the worst by its share."""
+        plain = [one for one in self.tried if one.trial.factor == 1.0] or list(self.tried)
+        failing = [one for one in plain if one.keeps is False]
+        return min(failing or plain, key=lambda one: inf if one.share is None else one.share)
+
+    @property
+    def failing(self) -> Tried | None:
+        """The worst trial that does not keep what is promised; None where all do."""
+        return next((one for one in self.tried if not one.keeps and one.trial.factor == 1.0), None) or next(
+            (one for one in self.tried if not one.keeps), None
+        )
+
+
+def counted(service: Service, count: Count) -> Service:
+    """A service of so many replicas; times of steps that are known stay known."""
+    if count.units:
+        return replace(service, copies=count.units)
+    return replace(service, options=replace(service.options, readers=count.readers, writers=count.writers))
+
+
+def tried(service: Service, demand: Demand, trial: Trial) -> Tried:
+    """One simulation: percentiles, and the first limit that is hit."""
+    ran = run(service, demand.load(trial))
+    result = result_of(ran, demand.goal)
+    limit, reason = first_limit(ran, result, demand.goal)
+    part = demand.goal.percentile / 100
+    tally = ran.tally
+    return Tried(
+        trial=trial,
+        keeps=not limit,
+        limit=limit,
+        reason=reason,
+        ttft=_at(tally.ttft, part),
+        tpot=_at((value for value in tally.tpot if value >= 0), part),
+        itl=tally.gaps.quantile(part) if tally.gaps.count else None,
+        e2e=_at(tally.e2e, part),
+        share=result.kept.share if result.kept else None,
+        tokens=result.output_tokens_per_second,
+        requests=result.requests_per_second,
+        cache=result.cache.peak if result.cache else None,
+        busy=tuple(pool.busy for pool in result.pools),
+    )
+
+
+def first_limit(ran: Ran, result: SimulateResult, goal: Goal) -> tuple[str, str]:
+    """Which limit a run hits first as the load rises, and the same in a sentence; empty where all is kept.
+
+    Requests that are too long count first: no load mends them. Then times between tokens: they grow with the requests in
+    a step, before these wait. Then a queue that keeps on growing, and at last the time to the first token.
+    """
+    part, came = goal.percentile / 100 if goal.given else 1.0, result.requests
+    lost = result.rejected + result.cut
+    if lost > came * (1 - part) + came * SHARES:
+        return "context", f"{lost:,} of {came:,} requests are longer than it takes, {result.longest_request:,} tokens"
+    for limit, value, most in _times(ran, goal, part):
+        if value > most:
+            return limit, f"{limit.upper()} of {_ms(value)} at {goal.percentile:g} of 100, {_ms(most)} are promised"
+    if not result.stable and ran.load.concurrency is None:
+        return "rate", "requests come faster than they are answered"
+    ttft = _at(ran.tally.ttft, part)
+    if goal.ttft_seconds is not None and (ttft is None or ttft > goal.ttft_seconds):
+        found = "no request is answered" if ttft is None else f"TTFT of {_ms(ttft)} at {goal.percentile:g} of 100"
+        return "ttft", f"{found}, {_ms(goal.ttft_seconds)} are promised"
+    if result.kept is not None and not result.kept.met:
+        return _worse(ran, goal), f"{result.kept.share:.1%} of requests keep all limits, {goal.percentile:g}% must"
+    return "", ""
+
+
+def _times(ran: Ran, goal: Goal, part: float) -> Iterable[tuple[str, float, float]]:
+    """Limits of times between tokens: their name, what there is, and what is promised. [s]"""
+    tpot = _at((value for value in ran.tally.tpot if value >= 0), part)
+    if goal.tpot_seconds is not None and tpot is not None:
+        yield "tpot", tpot, goal.tpot_seconds
+    if goal.itl_seconds is not None and ran.tally.gaps.count:
+        yield "itl", ran.tally.gaps.quantile(part), goal.itl_seconds
+
+
+def _worse(ran: Ran, goal: Goal) -> str:
+    """Of TTFT and TPOT the one that fewer requests keep, where each is kept by enough and both together are not."""
+    ttft = sum(1 for value in ran.tally.ttft if value > (goal.ttft_seconds or inf))
+    tpot = sum(1 for value in ran.tally.tpot if value > (goal.tpot_seconds or inf))
+    return "ttft" if ttft >= tpot else "tpot"
+
+
+def judged(service: Service, demand: Demand, count: Count) -> Verdict:
+    """Trials of so many replicas, until it is clear: all keep what is promised, none does, or some."""
+    ready, done = counted(service, count), []
+    for trial in demand.trials:
+        done.append(tried(ready, demand, trial))
+        kept = {one.keeps for one in done}
+        if len(kept) > 1:
+            return Verdict(count, None, tuple(done))
+    return Verdict(count, done[0].keeps, tuple(done))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The least number of replicas that will do.
+
+    Args:
+        best: the verdict of that number; None where none up to the most will do.
+        others: verdicts of fewer, and of the most that was tried.
+    """
+
+    best: Verdict | None
+    others: tuple[Verdict, ...] = ()
+
+    @property
+    def simulations(self) -> int:
+        """Runs behind it."""
+        every = [*self.others, *([self.best] if self.best else [])]
+        return sum(len(one.tried) for one in every)
+
+
+def settle(service: Service, demand: Demand, least: int, most: int) -> Settled:
+    """The least number of units that keeps what is promised, from `least` on; each one by one up to 8, then in steps.
+
+    Args:
+        service: of one unit.
+        demand: what comes.
+        least, most: units that are looked at; both of them count.
+    """
+    failed: list[Verdict] = []
+    units = least
+    while units <= most:
+        found = judged(service, demand, Count(units))
+        if found.meets:
+            return _between(service, demand, found, failed)
+        failed.append(found)
+        if hopeless(found):
+            break
+        if units == most:
+            break
+        units = min(most, units + 1 if units < FEW else ceil(units * STEP))
+    return Settled(None, tuple(failed))
+
+
+def hopeless(verdict: Verdict) -> bool:
+    """Whether more replicas mend nothing: requests are too long for each of them."""
+    return any(one.limit == "context" for one in verdict.tried)
+
+
+def _between(service: Service, demand: Demand, found: Verdict, failed: list[Verdict]) -> Settled:
+    """The least that will do between one that does not and one that does."""
+    while failed and found.count.units - failed[-1].count.units > 1:
+        middle = judged(service, demand, Count((found.count.units + failed[-1].count.units) // 2))
+        if middle.meets:
+            found = middle
+        else:
+            failed.append(middle)
+    return Settled(found, tuple(failed))
+
+
+def settle_pools(service: Service, demand: Demand, least: tuple[int, int], most: int) -> Settled:
+    """Likewise of two pools: one more of the one that is to blame, until all is kept.
+
+    TPOT and time between tokens are the decoders' matter, TTFT the readers'; of a growing queue the busier's.
+
+    Args:
+        service: of one unit.
+        demand: what comes.
+        least: readers and writers to begin with.
+        most: units of both together.
+    """
+    failed: list[Verdict] = []
+    readers, writers = least
+    while readers + writers <= most:
+        found = judged(service, demand, Count(0, readers, writers))
+        if found.meets:
+            return Settled(found, tuple(failed))
+        failed.append(found)
+        worst = found.failing
+        if worst is None or hopeless(found):
+            break
+        decode = worst.limit in {"tpot", "itl"} or (worst.limit == "rate" and worst.busy[-1] > worst.busy[0])
+        more = 1 if readers + writers < FEW else ceil((STEP - 1) * (writers if decode else readers))
+        readers, writers = (readers, writers + more) if decode else (readers + more, writers)
+    return Settled(None, tuple(failed))
+
+
+def _at(values: Iterable[float], part: float) -> float | None:
+    """The least time that is enough for that share of requests; None of none. [s]"""
+    every: Sequence[float] = sorted(values)
+    return quantile(every, part) if every else None
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3g} ms"
+
+
+def stretched(keeps: Callable[[float], bool], most: float = 64.0, exact: float = 0.05) -> tuple[float | None, float | None]:
+    """The highest factor of the load that keeps what is promised, and the lowest that does not, 5 % apart. [-]
+
+    Both None-able: no factor from 1 on does, or even the most does.
+    """
+    low, high, factor = None, None, 1.0
+    while high is None:
+        if keeps(factor):
+            low, factor = factor, factor * 1.5 if factor < most else inf
+            if factor == inf:
+                return low, None
+        else:
+            high = factor
+    while low is not None and high > low * (1 + exact):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low, high

@@ -1,0 +1,156 @@
+"""What a worker of `plan` has: one unit of each machine that it is asked about, made once and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.planning.tasks import perform, picked
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from roofcast.calculators.check_quantities import Case
+    from roofcast.calculators.deployment import Ready
+    from roofcast.calculators.planning.demand import Demand
+    from roofcast.calculators.planning.machines import Machine
+    from roofcast.calculators.planning.tasks import Pick, Task
+    from roofcast.calculators.serving.service import Options, Service
+    from roofcast.cli.checking import Setups
+    from roofcast.cli.deploy import Efficiencies
+    from roofcast.hwdb.lookup import Match
+    from roofcast.modelspec.model import Model
+
+KEPT: Final = 400  # units that a worker keeps at once
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """All that workers need to know; it goes to each of them once.
+
+    Args:
+        case: the deployment as far as it is the same for all.
+        model: as it was loaded.
+        matches: accelerators by id.
+        demands: the workloads.
+        options: of scheduling and memory, by workload.
+        efficiencies: constants of expected times.
+        longest: of requests that an engine is started for, by workload; empty where flags say it. [token]
+    """
+
+    case: Case
+    model: Model
+    matches: Mapping[str, Match]
+    demands: tuple[Demand, ...]
+    options: tuple[Options, ...]
+    efficiencies: Efficiencies
+    longest: tuple[int | None, ...]
+
+
+@dataclass(slots=True)
+class Workbench:
+    """A worker's own.
+
+    Args:
+        setting: what is the same for all tasks.
+        setups: models, machines and constants.
+        services: units that were made.
+        demands: workloads as they were picked.
+        constants: of expected times, by device, engine and format.
+    """
+
+    setting: Setting
+    setups: Setups
+    services: dict[Hashable, Any] = field(default_factory=dict)
+    demands: dict[Pick, Demand] = field(default_factory=dict)
+    constants: dict[Hashable, Any] = field(default_factory=dict)
+
+    def demand(self, pick: Pick) -> Demand:
+        """A workload, made once."""
+        found = self.demands.get(pick)
+        if found is None:
+            found = self.demands[pick] = picked(self.setting.demands[pick.number], pick)
+        return found
+
+    def service(self, machine: Machine, number: int = 0) -> Service:
+        """One unit of a machine for a workload; what workloads start alike is one."""
+        wanted, longest = self.setting.options[number], self.setting.longest[number]
+        key = machine, wanted, longest
+        if key not in self.services:
+            if len(self.services) >= KEPT:
+                self.services.pop(next(iter(self.services)))
+            self.services[key] = self._made(machine, wanted, longest)
+        found: Service = self.services[key]
+        return found
+
+    def _made(self, machine: Machine, wanted: Options, longest: int | None) -> Service:
+        from roofcast.calculators.engines.flags import TAKES
+        from roofcast.calculators.engines.registry import engine_memory
+        from roofcast.calculators.engines.terms import Served
+        from roofcast.calculators.serving.service import service_of
+
+        case = case_of(self.setting.case, machine, longest)
+        ready = self._ready(case)
+        memory = None
+        if case.engine in TAKES:
+            served = self.setups.loaded_by_engine(case)
+            memory = engine_memory(case.engine, served)
+        wanted = replace(wanted, policy=machine.policy or wanted.policy)
+        if memory is None:
+            wanted = replace(wanted, kv_tokens=self.setups.plain_tokens(case))
+        if machine.pools:
+            wanted = replace(wanted, readers=1, writers=1)
+        return service_of(Served(ready, case.flags), memory, wanted)[0]
+
+    def _ready(self, case: Case) -> Ready:
+        """The deployment with constants of expected times; these are looked up once a device, engine and format."""
+        bare = self.setups.bare(case)
+        if not self.setting.efficiencies.wanted:
+            return bare
+        from roofcast.calculators.expected.expectation import expectation_for
+
+        key = case.gpu, case.engine, case.weights
+        found = self.constants.get(key)
+        if found is None:
+            found = self.constants[key] = expectation_for(bare, self.setting.efficiencies.file)
+        return replace(bare, expectation=found)
+
+
+def case_of(base: Case, machine: Machine, longest: int | None) -> Case:
+    """A machine as rules of `check` and `simulate` have it; the engine is started for the longest request."""
+    from roofcast.calculators.engines.flags import TAKES
+
+    flags, shards = base.flags, machine.shards
+    takes = TAKES.get(machine.engine, frozenset())
+    for name in ("max_model_len", "session_len"):
+        if longest is not None and name in takes and getattr(flags, name) is None:
+            flags = replace(flags, **{name: longest})
+            break
+    return replace(
+        base, gpu=machine.gpu, gpus=None, tp=shards.tp, pp=shards.pp, ep=shards.ep, dp=shards.dp, engine=machine.engine,
+        weights=machine.weights, kv=machine.kv, flags=flags,
+    )  # fmt: skip
+
+
+def bench_of(setting: Setting) -> Workbench:
+    """A workbench that knows the model and the accelerators, and asks nothing of the outside."""
+    from roofcast.cli.checking import Setups, model_key
+
+    setups = Setups(setting.efficiencies, offline=True)
+    setups.made["model", *model_key(setting.case)] = setting.model
+    for name, match in setting.matches.items():
+        setups.made["gpu", name] = match
+    return Workbench(setting, setups)
+
+
+#: the bench of this process, by the setting that it is of
+BENCHES: Final[dict[int, Workbench]] = {}
+
+
+def work(setting: Setting, task: Task) -> Any:  # noqa: ANN401 - by kind of task
+    """Does a task with the bench of this process."""
+    bench = BENCHES.get(id(setting))
+    if bench is None or bench.setting is not setting:
+        BENCHES.clear()
+        bench = BENCHES[id(setting)] = bench_of(setting)
+    return perform(task, bench)
