@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "speculate",
     "price",
     "simulate",
+    "plan",
     "report",
     "validate",
     "check",

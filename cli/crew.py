@@ -108,7 +108,7 @@ class Raised:
 
     Args:
         kind: its class.
-        values: its arguments, of which its text is made.
+        values: what it is made of anew, its text included.
         state: its attributes, notes included.
     """
 
@@ -116,9 +116,15 @@ class Raised:
     values: tuple[object, ...]
     state: dict[str, Any]
 
+    @classmethod
+    def of(cls, error: Exception) -> Raised:
+        """Packs an error; one that Python makes knows best what it is made of, a file's name for instance."""
+        ours = isinstance(type(error).__init__, FunctionType)
+        return cls(type(error), error.args if ours else error.__reduce__()[1], dict(vars(error)))
+
     def error(self) -> Exception:
         """The error as it was raised: same class, same text."""
-        if isinstance(self.kind.__init__, FunctionType):  # which takes arguments of its own, and has had them
+        if isinstance(self.kind.__init__, FunctionType):  # which takes other arguments than its text
             made: Exception = self.kind.__new__(self.kind, *self.values)
             made.args = self.values
         else:
@@ -147,7 +153,7 @@ def answer(work: Callable[[Any, Any], Any], setting: object, task: object) -> An
         return Answer(work(setting, task))
     except Exception as error:  # noqa: BLE001 - raised again where the answer is opened
         error.add_note(f"In a worker:\n{format_exc()}")
-        raised = Raised(type(error), error.args, dict(vars(error)))
+        raised = Raised.of(error)
     try:
         pickle.loads(pickle.dumps(raised)).error()  # noqa: S301 - made one line above
     except Exception:  # noqa: BLE001 - of a class or with values that stay in this process
@@ -161,7 +167,7 @@ def answer(work: Callable[[Any, Any], Any], setting: object, task: object) -> An
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """This process does everything itself."""
+    """A crew of this process alone."""
 
     work: Callable[[Any, Any], Any]
     setting: object
@@ -331,7 +337,9 @@ class Processes:
     def _hand_out(self, tasks: Sequence[Any], at: _Round) -> None:
         from concurrent.futures import BrokenExecutor
 
-        while self._pool is not None and (number := at.next(AHEAD * self._workers)) is not None:
+        if self._pool is None:
+            raise RuntimeError("tasks for a crew that was left")
+        while (number := at.next(AHEAD * self._workers)) is not None:
             try:
                 with _uninterrupted():  # the pool starts processes and a thread when it is given work
                     at.handed_out[self._pool.submit(_do, tasks[number])] = number

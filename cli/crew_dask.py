@@ -8,6 +8,7 @@ import warnings
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 5.0  # until a scheduler that does not answer, or has no workers, is given up [s]
 LONELY: Final = 30.0  # likewise one whose workers are all gone: what minds them may start others [s]
+PIECES: Final = 16  # of the tasks, for each thread of the cluster: a scheduler takes milliseconds over each
+MOST: Final = 4  # tasks of a piece: a worker that has begun one ends it, even if nobody waits any more
 LOOK: Final = 0.02  # between two looks at what is done [s]
 
 
@@ -60,7 +63,7 @@ class Cluster:
         self._part = (work, setting)
         with self._reached():
             self._size = _alike(client, address)
-            self._shipped = self._ship()
+        self._shipped = self._ship()
 
     @property
     def size(self) -> int:
@@ -68,36 +71,40 @@ class Cluster:
         return self._size
 
     def each(self, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """All tasks are the scheduler's at once; it has those done again whose worker ends."""
+        """The scheduler gets all at once, in pieces; it has those done again whose worker ends."""
         left = list(range(len(tasks)))
         for attempt in range(DEATHS):
             if attempt:  # the setting went with the last worker that had it
-                with self._reached():
-                    self._shipped = self._ship()
+                self._shipped = self._ship()
             lost: list[int] = []
             yield from self._attempt(tasks, left, lost)
             if not lost:
                 return
             left = lost
-        raise DyingTaskError(f"all workers of the Dask cluster at {self._address} ended {DEATHS} times at the same tasks")
+        raise DyingTaskError(
+            f"all workers of the Dask cluster at {self._address} ended {DEATHS} times at the same tasks"
+        )
 
     def _attempt(self, tasks: Sequence[Any], left: Sequence[int], lost: list[int]) -> Iterator[tuple[int, Any]]:
         """Does those tasks; adds to `lost` what was neither done nor refused."""
-        numbers: dict[Future, int] = {}
+        several = min(MOST, max(1, len(left) // (self._size * PIECES)))
+        numbers: dict[Future, Sequence[int]] = {}
         try:
             with self._reached():
-                for n in left:
-                    numbers[self._client.submit(_do, self._shipped, tasks[n], pure=False)] = n
+                for start in range(0, len(left), several):
+                    some = left[start : start + several]
+                    numbers[self._client.submit(_do, self._shipped, [tasks[n] for n in some], pure=False)] = some
             for batch in self._batches(list(numbers)):
                 done = [f for f in batch if f.status == "finished"]
-                lost.extend(numbers[f] for f in batch if f.status not in {"finished", "error"})
                 for future in batch:
                     if future.status == "error":
                         raise self._failure(future)
+                    if future.status != "finished":
+                        lost.extend(numbers[future])
                 with self._reached():
-                    answers: list[Answer] = self._client.gather(done)
+                    answers: list[list[Answer]] = self._client.gather(done)
                 for future, got in zip(done, answers, strict=True):
-                    yield numbers.pop(future), got.opened()
+                    yield from zip(numbers.pop(future), (a.opened() for a in got), strict=True)
         finally:
             with suppress(Exception, CancelledError):  # with the scheduler, all of them are gone
                 self._client.cancel(list(numbers))
@@ -110,7 +117,7 @@ class Cluster:
         """
         from distributed import as_completed
 
-        coming: as_completed = as_completed(futures)
+        coming: as_completed = as_completed(futures, loop=self._client.loop)
         since = monotonic()
         while not coming.is_empty():
             self._check()
@@ -128,7 +135,15 @@ class Cluster:
 
     def _ship(self) -> Future:
         """Sends the setting to every worker; tasks only name it."""
-        return self._client.scatter([self._part], broadcast=True, hash=False)[0]
+        with self._reached():
+            try:
+                return self._client.scatter([self._part], broadcast=True, hash=False)[0]
+            except (OSError, CancelledError):
+                raise
+            except Exception as error:
+                raise ClusterError(
+                    f"the workers of the Dask cluster at {self._address} cannot take the tasks: {_told(error)}"
+                ) from error
 
     def _failure(self, future: Future) -> BaseException:
         """Why the scheduler gave a task up."""
@@ -160,8 +175,8 @@ class Cluster:
             ) from error
 
 
-def _do(part: tuple[Callable[[Any, Any], Any], object], task: object) -> Answer:
-    return answer(*part, task)
+def _do(part: tuple[Callable[[Any, Any], Any], object], tasks: Sequence[object]) -> list[Answer]:
+    return [answer(*part, task) for task in tasks]
 
 
 @contextmanager
@@ -180,13 +195,19 @@ def _silent() -> Iterator[None]:
 @contextmanager
 def _client(address: str) -> Iterator[Client]:
     """The scheduler at that address."""
-    from distributed import Client
+    from distributed.comm import get_address_host_port, parse_address
+    from distributed.comm.registry import get_backend
 
     try:
-        client = Client(address, timeout=PATIENCE, set_as_default=False, name="roofcast")
-    except ValueError as error:
-        raise UsageError(f"--dask {address}: {_told(error)}; an address is tcp://HOST:PORT") from error
-    except (OSError, RuntimeError, TypeError) as error:
+        get_backend(parse_address(address)[0])
+        get_address_host_port(address)
+    except (ValueError, NotImplementedError) as error:
+        raise UsageError(f"--dask {address}: {error}; an address is tcp://HOST:PORT") from error
+    try:
+        client = _connected(address)
+    except (RuntimeError, TypeError) as error:  # certificates, of tls://
+        raise ClusterError(f"--dask {address}: {str(error).partition('.')[0]}") from error
+    except OSError as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}: `dask scheduler` starts one, and prints its address"
         ) from error
@@ -195,6 +216,33 @@ def _client(address: str) -> Iterator[Client]:
     finally:
         with suppress(Exception, CancelledError):
             client.close(timeout=1)
+
+
+def _connected(address: str) -> Client:
+    """A client of that scheduler; in a thread, since what answers and is no scheduler would keep it for ever."""
+    from distributed import Client
+
+    class OneClient(Client):
+        def __del__(self) -> None:
+            """It is closed by hand; one that never started would complain on stderr."""
+
+    got: list[Client] = []
+    failed: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            got.append(OneClient(address, timeout=PATIENCE, set_as_default=False, name="roofcast"))
+        except Exception as error:  # noqa: BLE001 - raised again beside the thread
+            failed.append(error)
+
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE + 1)
+    if failed:
+        raise failed[0]
+    if not got:
+        raise TimeoutError
+    return got[0]
 
 
 def _alike(client: Client, address: str) -> int:
@@ -215,7 +263,9 @@ def _alike(client: Client, address: str) -> int:
         if isinstance(theirs, BaseException):
             raise ClusterError(f"the Dask worker at {worker} cannot run {ours}: {_told(theirs)}") from theirs
         if theirs != ours:
-            raise ClusterError(f"the Dask worker at {worker} has {theirs}, here it is {ours}: they may not answer alike")
+            raise ClusterError(
+                f"the Dask worker at {worker} has {theirs}, here it is {ours}: they may not answer alike"
+            )
     return max(1, sum(client.nthreads().values()))
 
 
@@ -224,4 +274,4 @@ def _versions() -> str:
 
 
 def _told(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) if type(error) is Exception else f"{type(error).__name__}: {error}"

@@ -212,6 +212,16 @@ class AskedLoad:
         load = synthetic(source.pairs(), sending, self._shared())
         return replace(load, notes=lambda: [*left_out(source), *together(*self._clients)], warm=self.warm_up or 0)
 
+    def parts(self) -> tuple[made.Apart | made.Pairs, Arrivals | None, loads.SharedPrefix | None]:
+        """Lengths of requests that are made up, when they come, and what prompts share; of a closed loop they come at no time.
+
+        Raises:
+            UsageError: options that do not go together, or a file that is no trace.
+        """
+        self.check()
+        lengths = self._made() if self.lengths is None else self._source("--lengths", self.lengths).pairs()
+        return lengths, self._arrivals(None), self._shared()
+
     @property
     def inputs(self) -> dict[str, object]:
         """The question as `inputs` repeats it."""

@@ -10,6 +10,7 @@ from roofcast.calculators.planning.tasks import perform, picked
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from roofcast.calculators.answer import Remarks
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.planning.demand import Demand
@@ -83,7 +84,14 @@ class Workbench:
         found: Service = self.services[key]
         return found
 
+    def told(self, machine: Machine, number: int) -> tuple[Service, Remarks]:
+        """One unit of a machine for a workload, and what is assumed of it."""
+        return self._told(machine, self.setting.options[number], self.setting.longest[number])
+
     def _made(self, machine: Machine, wanted: Options, longest: int | None) -> Service:
+        return self._told(machine, wanted, longest)[0]
+
+    def _told(self, machine: Machine, wanted: Options, longest: int | None) -> tuple[Service, Remarks]:
         from roofcast.calculators.engines.flags import TAKES
         from roofcast.calculators.engines.registry import engine_memory
         from roofcast.calculators.engines.terms import Served
@@ -100,7 +108,7 @@ class Workbench:
             wanted = replace(wanted, kv_tokens=self.setups.plain_tokens(case))
         if machine.pools:
             wanted = replace(wanted, readers=1, writers=1)
-        return service_of(Served(ready, case.flags), memory, wanted)[0]
+        return service_of(Served(ready, case.flags), memory, wanted)
 
     def _ready(self, case: Case) -> Ready:
         """The deployment with constants of expected times; these are looked up once a device, engine and format."""

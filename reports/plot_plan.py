@@ -203,25 +203,19 @@ def _weight(text: str) -> str:
 
 
 def _label(axes: Axes, label: Label, box: Box, of: tuple[PlanMark, str]) -> None:
-    """A label with a thin line to its deployment, which is given with its colour."""
-    mark, colour = of
+    """A label, and a thin line from its edge to its deployment, which is given with its colour."""
+    (mark, colour), (x, y) = of, label.at
+    edge = min(max(x, box.left), box.right), min(max(y, box.bottom), box.top)
     axes.annotate(
-        label.text,
-        xy=label.at,
-        xycoords="figure points",
-        xytext=box.middle,
-        textcoords="figure points",
-        ha="center",
-        va="center",
-        fontsize=SMALL,
-        color=LIGHT.ink,
-        weight=_weight(label.text),
+        "", xy=label.at, xycoords="figure points", xytext=edge, textcoords="figure points", annotation_clip=False, zorder=3,
         arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": colour, "shrinkA": 0, "shrinkB": MARK / 2},
+    )  # fmt: skip
+    axes.annotate(
+        label.text, (0, 0), xytext=box.middle, textcoords="figure points", ha="center", va="center", fontsize=SMALL,
+        color=LIGHT.ink, weight=_weight(label.text), annotation_clip=False, parse_math=False,
         bbox={"boxstyle": "square,pad=0.1", "facecolor": LIGHT.ground, "edgecolor": "none", "alpha": 0.8},
         zorder=6 if mark.state == MEETS else 5,
-        annotation_clip=False,
-        parse_math=False,
-    )
+    )  # fmt: skip
 
 
 def _colours(panels: Sequence[Panel]) -> dict[str, str]:

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.result import Goal
 
 LEAST_REQUESTS: Final = 1000  # of an open loop
+LEAST_OF_ONE: Final = 600  # of one replica of several
 MOST_REQUESTS: Final = 20_000  # that are simulated where none are asked for
 LIVES: Final = 10  # times that a request is in the service, in which requests come
 USUAL_STEP: Final = 0.03  # of a token, for how long a request is in the service [s]
 MARGIN: Final = 1.03  # of the load, at which one of the trials is
 TRIALS: Final = 3
+PART: Final = 3  # of the requests, that are looked at first
+FEWEST: Final = 100  # requests that tell anything
 SUREST: Final = 99.9  # percentile beyond which spread is not reckoned
 
 
@@ -51,6 +54,9 @@ class Sends(Protocol):
     def requests(self, factor: float, output: float) -> int | None:
         """Requests that tell enough; None of all that a trace has."""
 
+    def one_of(self, replicas: int) -> Sends | None:
+        """What comes to one of so many replicas that take turns; None where that is no load of the same kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rated:
@@ -61,12 +67,14 @@ class Rated:
         arrivals: when they come.
         shared: what prompts share.
         asked: how many are asked to be simulated.
+        fewest: that are simulated where none are asked for.
     """
 
     lengths: Apart | Pairs
     arrivals: Arrivals
     shared: SharedPrefix | None = None
     asked: int | None = None
+    fewest: int = LEAST_REQUESTS
 
     @property
     def clients(self) -> int | None:
@@ -99,6 +107,16 @@ class Rated:
         arrivals = Arrivals(stretches, self.arrivals.shape)
         return synthetic(self.lengths, Sending(arrivals, None, requests or self.asked, seed), self.shared)
 
+    def one_of(self, replicas: int) -> Sends | None:
+        """Gaps of one are sums of as many gaps: of gamma ones with that many times the shape, at that part of the rate.
+
+        So that the times of requests are those of all replicas together, exactly, where these share nothing.
+        """
+        stretches = tuple(replace(one, rate=one.rate / replicas) for one in self.arrivals.stretches)
+        asked = None if self.asked is None else max(1, self.asked // replicas)
+        arrivals = Arrivals(stretches, self.arrivals.shape * replicas)
+        return replace(self, arrivals=arrivals, asked=asked, fewest=LEAST_OF_ONE)
+
     def requests(self, factor: float, output: float) -> int:
         """1,000, or as many as come in ten times what a request takes at 30 ms a token, or until a schedule's end; 20,000
         at most.
@@ -107,7 +125,7 @@ class Rated:
             return self.asked
         rate, end = self.rate or 0.0, self.arrivals.stretches[-1].start
         needed = factor * rate * max(end * 1.2, LIVES * output * USUAL_STEP)
-        return round(min(MOST_REQUESTS, max(LEAST_REQUESTS, needed)))
+        return round(min(MOST_REQUESTS, max(self.fewest, needed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +163,10 @@ class Clients:
         """So many times as many clients, one at least."""
         sending = Sending(None, self._clients(factor), requests or self.asked, seed)
         return synthetic(self.lengths, sending, self.shared)
+
+    def one_of(self, replicas: int) -> Sends | None:  # noqa: ARG002 - as of others
+        """Clients do not stay with a replica."""
+        return None
 
     def requests(self, factor: float, output: float) -> int:  # noqa: ARG002 - as of others
         """As `simulate` has them, 20,000 at most."""
@@ -192,6 +214,10 @@ class Recorded:
         sending = Sending(None, None, requests, seed)
         return traced(self.name, lambda: iter(self.jobs), sending, self.hash_tokens, self.scale * factor)
 
+    def one_of(self, replicas: int) -> Sends | None:  # noqa: ARG002 - as of others
+        """A trace is what it is."""
+        return None
+
     def requests(self, factor: float, output: float) -> None:  # noqa: ARG002 - as of others
         """All."""
 
@@ -228,10 +254,12 @@ class Trial:
     Args:
         factor: of the load. [-]
         seed: of its chance.
+        few: requests, where they are fewer than tell enough; None else.
     """
 
     factor: float
     seed: int
+    few: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +302,20 @@ class Demand:
 
     def load(self, trial: Trial) -> Load:
         """What a trial sends."""
-        sends = self.sends
-        return sends.at(trial.factor, trial.seed, sends.requests(trial.factor, self.shape.output))
+        return self.sends.at(trial.factor, trial.seed, trial.few or self._count(trial))
+
+    def one_of(self, replicas: int) -> Demand | None:
+        """What comes to one of so many replicas; None where that is no load of the same kind."""
+        one = self.sends.one_of(replicas)
+        return None if one is None else replace(self, sends=one)
+
+    def few(self, trial: Trial) -> int | None:
+        """A third of a trial's requests, where these come at a rate of their own."""
+        count = self._count(trial)
+        return None if count is None or self.sends.clients is not None or count < PART * FEWEST else count // PART
+
+    def _count(self, trial: Trial) -> int | None:
+        return self.sends.requests(trial.factor, self.shape.output)
 
     def times(self, factor: float) -> Demand:
         """The same workload with so many times its load."""
@@ -314,6 +354,11 @@ class Scaled:
     def at(self, factor: float, seed: int, requests: int | None = None) -> Load:
         """Both factors."""
         return self.sends.at(self.factor * factor, seed, requests)
+
+    def one_of(self, replicas: int) -> Sends | None:
+        """As of what is sent."""
+        one = self.sends.one_of(replicas)
+        return None if one is None else Scaled(one, self.factor)
 
     def requests(self, factor: float, output: float) -> int | None:
         """Both factors."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNPRICED: Final = 1e9  # rank of a deployment without a price: after all others, by its GPUs
 ROUNDING: Final = 1e-9
-NONE: Final = Count()
+USUAL: Final = 0.85  # of what the closed form says simulations find [-]
 
 
 @dataclass(slots=True)
@@ -30,7 +30,8 @@ class Candidate:
         floor: what its roofline says.
         weighed: what the closed form says; None as long as it was not asked.
         settled: what simulations say; None likewise.
-        judged: verdicts of single numbers of replicas.
+        judged: verdicts of single numbers of replicas, of all trials.
+        tried: units up to which none will do.
     """
 
     machine: Machine
@@ -39,6 +40,7 @@ class Candidate:
     weighed: Weighed | None = None
     settled: Settled | None = None
     judged: dict[Count, Verdict] = field(default_factory=dict)
+    tried: int = 0
 
     @property
     def limit(self) -> str:
@@ -51,11 +53,17 @@ class Candidate:
         return self.floor.reason if self.floor.limit else self.weighed.reason if self.weighed else ""
 
     @property
+    def known(self) -> dict[Count, Verdict]:
+        """What is known of numbers of replicas: of all trials where these were asked."""
+        every: list[Verdict] = []
+        if self.settled is not None:
+            every = [*self.settled.others, *([self.settled.best] if self.settled.best else [])]
+        return {**{one.count: one for one in every}, **self.judged}
+
+    @property
     def found(self) -> Verdict | None:
         """The least number that will do, as far as is known."""
-        every = [one for one in self.judged.values() if one.meets]
-        if self.settled is not None and self.settled.best is not None:
-            every.append(self.settled.best)
+        every = (one for one in self.known.values() if one.meets)
         return min(every, key=lambda one: one.count.total, default=None)
 
     def rank(self, count: Count) -> float:
@@ -87,6 +95,13 @@ class Candidate:
             return Count(max(1, ceil(clients / most - ROUNDING)) if most else 1)
         return Count(_units(rate or 0.0, self._rate))
 
+    def likely(self, demand: Demand) -> int:
+        """Units that will probably do: simulations find 15 % less than the closed form in the mean."""
+        rate = demand.sends.rate
+        if rate is None or self.weighed is None:
+            return self.least(demand).total
+        return _units(rate, self.weighed.rate * USUAL)
+
     @property
     def _rate(self) -> float:
         return self.floor.rate if self.weighed is None else self.weighed.rate * SLACK
@@ -95,7 +110,7 @@ class Candidate:
         if self.weighed is None:
             units = max(2, _units(rate, self.floor.rate))
             return Count(0, 1, units - 1)
-        return Count(0, _units(rate, self.weighed.readers * SLACK), _units(rate, self.weighed.writers * SLACK))
+        return Count(0, _units(rate, self.weighed.readers), _units(rate, self.weighed.writers * SLACK))
 
 
 def _units(rate: float, each: float) -> int:

@@ -131,7 +131,7 @@ def layouts(cuts: Cuts, accelerator: Accelerator, choices: Choices) -> Iterator[
     """Layouts on one kind of accelerator.
 
     A layer is shared within what a scale-up link, or a host, joins: 1, 2, 4, 8. Where it is shared as far as that goes,
-    or links are no more than PCIe, layers may also follow one another in 2 or 4 stages. Experts are whole on a GPU, or
+    or not at all over links that are slow, layers may also follow one another in 2 or 4 stages. Experts are whole on a GPU, or
     cut like all else; and replicas that a link joins may share them.
     """
     link = accelerator.scale_up
@@ -141,7 +141,7 @@ def layouts(cuts: Cuts, accelerator: Accelerator, choices: Choices) -> Iterator[
     plain_link = link is None or link.max_domain < HOST // 2
     seen = set()
     for tp in choices.tp or usual:
-        deep = tp == widest or plain_link
+        deep = tp == widest or (tp == 1 and plain_link)
         for pp in choices.pp or (STAGES if deep else STAGES[:1]):
             for ep, dp in _experts(cuts.spec, tp, joined, choices):
                 shards = Shards(tp, pp, ep, dp)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.planning.field import Candidate
-from roofcast.calculators.planning.tasks import Judge, Pick, Settle, Weigh
+from roofcast.calculators.planning.tasks import Judge, Settle, Weigh
+from roofcast.calculators.planning.trial import Count, Range, Settled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from roofcast.calculators.planning.demand import Demand
-    from roofcast.calculators.planning.tasks import Task
-    from roofcast.calculators.planning.trial import Count, Verdict
+    from roofcast.calculators.planning.field import Candidate
+    from roofcast.calculators.planning.machines import Machine
+    from roofcast.calculators.planning.tasks import Pick, Task
+    from roofcast.calculators.planning.trial import Verdict
     from roofcast.calculators.planning.weigh import Weighed
 
     Run = Callable[[Sequence[Task]], Sequence[Any]]
 
 WEIGHED_AT_ONCE: Final = 24
 SETTLED_AT_ONCE: Final = 4
-CLOSE: Final = 6  # cheaper ones that are looked at, until one clearly fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class Limits:
     kinds: int = 5
 
 
+def plain(machine: Machine) -> Machine:
+    """A machine without its policy, which the closed form does not look at."""
+    return replace(machine, policy="", pools=False)
+
+
 @dataclass(slots=True)
 class Search:
     """The search for one workload.
@@ -49,7 +55,7 @@ class Search:
         candidates: all there are.
         limits: what a deployment may be.
         run: does tasks, and returns their outcomes in order.
-        beside: further workloads whose closed form is asked with this one's, and where it is put.
+        peers: searches of other workloads whose closed form is asked with this one's; itself among them.
     """
 
     pick: Pick
@@ -57,34 +63,63 @@ class Search:
     candidates: list[Candidate]
     limits: Limits
     run: Run
-    beside: Callable[[Sequence[Candidate]], None] | None = field(default=None)
+    peers: list[Search] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.peers = self.peers or [self]
 
     def solve(self) -> None:
-        """Looks until the cheapest deployment of each of the cheapest kinds of GPU is confirmed."""
+        """Looks until the cheapest deployment of each of the cheapest kinds of GPU is found, and the cheapest confirmed."""
         while True:
             open_ = self._open()
             if not open_:
-                return
+                if self._confirmed():
+                    return
+                continue
             head = open_[:WEIGHED_AT_ONCE]
             if any(one.weighed is None for one in head[:SETTLED_AT_ONCE]):
                 self.weigh(one for one in head if one.weighed is None)
             else:
                 self._settle(head)
 
+    def _confirmed(self) -> bool:
+        """Whether all trials of the cheapest one keep what is promised, or there is none; where not, the search goes on."""
+        best = self.best
+        if best is None or best.found is None:
+            return True
+        count = best.found.count
+        if count in best.judged:
+            return True
+        if self.judge(best, count).meets:
+            return True
+        best.tried = max(best.tried, count.total)
+        return False
+
+    def _worst(self, best: Mapping[str, float]) -> float:
+        """The rank of the last kind that is looked for; infinite as long as fewer are found."""
+        return sorted(best.values())[self.limits.kinds - 1] if len(best) >= self.limits.kinds else inf
+
     def _open(self) -> list[Candidate]:
         """Candidates that may still be the cheapest of their kind, and of the cheapest kinds, the cheapest first."""
         best = self.best_of_kind()
-        worst = sorted(best.values())[self.limits.kinds - 1] if len(best) >= self.limits.kinds else inf
-        ranked = []
+        worst, ranked = self._worst(best), []
         for one in self.candidates:
-            if one.settled is not None or one.limit:
+            if one.limit:
                 continue
-            least = one.least(self.demand)
+            least = self.least(one)
             rank = one.rank(least)
             if rank < best.get(one.machine.gpu, inf) and rank <= worst and self.allowed(one, least):
                 ranked.append((rank, one.machine.plainness, one.machine.gpu, one))
         ranked.sort(key=lambda row: row[:3])
         return [row[-1] for row in ranked]
+
+    def least(self, one: Candidate) -> Count:
+        """Fewest units of a candidate that are not known to fail."""
+        least = one.least(self.demand)
+        if one.tried < least.total:
+            return least
+        more = one.tried + 1 - least.total
+        return replace(least, writers=least.writers + more) if one.machine.pools else Count(least.units + more)
 
     def best_of_kind(self) -> dict[str, float]:
         """The rank of the cheapest deployment found, by GPU."""
@@ -98,9 +133,7 @@ class Search:
 
     def allowed(self, one: Candidate, count: Count) -> bool:
         """Whether so many may be had."""
-        gpus = count.total * one.machine.unit
-        cost = 0.0 if one.price is None else one.price * gpus
-        return gpus <= self.limits.gpus and cost <= self.limits.cost
+        return count.total <= self.most(one)
 
     def most(self, one: Candidate) -> int:
         """Units at most."""
@@ -110,14 +143,27 @@ class Search:
         return units
 
     def weigh(self, some: Iterable[Candidate]) -> None:
-        """Asks the closed form of some."""
-        every = list(some)
-        if self.beside is not None:
-            self.beside(every)
-            return
-        outcomes: Sequence[tuple[Weighed, ...]] = self.run([Weigh(one.machine, (self.pick,)) for one in every])
-        for one, (weighed,) in zip(every, outcomes, strict=True):
-            one.weighed = weighed
+        """Asks the closed form of some; those that differ by policy alone have one, and other workloads are asked with it."""
+        machines = list(dict.fromkeys(plain(one.machine) for one in some))
+        waiting = [search.waiting() for search in self.peers]
+        picks = [
+            tuple(peer.pick for peer, found in zip(self.peers, waiting, strict=True) if machine in found)
+            for machine in machines
+        ]
+        outcomes: Sequence[tuple[Weighed, ...]] = self.run(list(map(Weigh, machines, picks)))
+        for machine, asked, weighed in zip(machines, picks, outcomes, strict=True):
+            answers = dict(zip(asked, weighed, strict=True))
+            for peer, found in zip(self.peers, waiting, strict=True):
+                for one in found.get(machine, ()):
+                    one.weighed = answers[peer.pick]
+
+    def waiting(self) -> dict[Machine, list[Candidate]]:
+        """Candidates whose closed form was not asked and may be, by their machine without its policy."""
+        found: dict[Machine, list[Candidate]] = {}
+        for one in self.candidates:
+            if one.weighed is None and not one.floor.limit:
+                found.setdefault(plain(one.machine), []).append(one)
+        return found
 
     def _settle(self, head: Sequence[Candidate]) -> None:
         """Simulates the first of each of a few kinds."""
@@ -130,26 +176,40 @@ class Search:
                 break
         self.settle(list(chosen.values()))
 
-    def settle(self, some: Sequence[Candidate]) -> None:
-        """Simulates some."""
-        tasks = [Settle(one.machine, self.pick, one.least(self.demand), self.most(one)) for one in some]
-        for one, settled in zip(some, self.run(tasks), strict=True):
-            one.settled = settled
+    def force(self, some: Sequence[Candidate]) -> None:
+        """Asks the closed form of some that their roofline rules out, so that they can be simulated."""
+        tasks = [Weigh(plain(one.machine), (self.pick,)) for one in some]
+        for one, (weighed,) in zip(some, self.run(tasks), strict=True):
+            one.weighed = weighed
+
+    def settle(self, some: Sequence[Candidate], *, alone: bool = False) -> None:
+        """Simulates some, up to what is the cheapest of their kind by now, or each by itself."""
+        best = {} if alone else self.best_of_kind()
+        worst, tasks, tops = inf if alone else self._worst(best), [], []
+        for one in some:
+            rank = best.get(one.machine.gpu, inf)
+            top = self.most(one) if rank == inf == worst else min(self.most(one), self._within(one, rank, worst))
+            least = self.least(one)
+            units = Range(least.total, one.likely(self.demand), max(least.total, top))
+            tasks.append(Settle(one.machine, self.pick, units, (least.readers, least.writers)))
+            tops.append(units.most)
+        for one, settled, top in zip(some, self.run(tasks), tops, strict=True):
+            others = one.settled.others if one.settled else ()
+            one.settled = Settled(settled.best or (one.settled.best if one.settled else None), (*others, *settled.others))
+            one.tried = max(one.tried, top if settled.best is None else settled.best.count.total - 1)
+
+    @staticmethod
+    def _within(one: Candidate, rank: float, worst: float) -> int:
+        """Most units that are cheaper than the cheapest of the kind, and no dearer than the last kind that counts."""
+        below = one.below(rank) if rank < inf else 1 << 30
+        return min(below, one.below(worst * (1 + 1e-9)) if worst < inf else 1 << 30)
 
     def judge(self, one: Candidate, count: Count) -> Verdict:
-        """Simulates one number of replicas, where it was not."""
-        found = self.known(one, count)
+        """All trials of one number of replicas, where they were not made."""
+        found = one.judged.get(count)
         if found is None:
             found = one.judged[count] = self.run([Judge(one.machine, self.pick, count)])[0]
         return found
-
-    @staticmethod
-    def known(one: Candidate, count: Count) -> Verdict | None:
-        """What is known of a number of replicas."""
-        every = list(one.judged.values())
-        if one.settled is not None:
-            every += [*one.settled.others, *([one.settled.best] if one.settled.best else [])]
-        return next((verdict for verdict in every if verdict.count == count), None)
 
     @property
     def best(self) -> Candidate | None:

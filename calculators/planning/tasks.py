@@ -7,20 +7,21 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Protocol
 
 from roofcast.calculators.errors import UsageError
+from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.planning.machines import Machine  # noqa: TC001 - fields of tasks
 from roofcast.calculators.planning.trial import (
     Count,
+    Range,
     Settled,
     Verdict,
     judged,
+    part_of,
     settle,
     settle_pools,
     stretched,
     tried,
 )
-from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.planning.weigh import Weighed, weigh
-from roofcast.calculators.planning.trial import counted
 from roofcast.calculators.serving.result import Goal  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
@@ -58,14 +59,14 @@ class Settle:
     Args:
         machine: of which.
         pick: the workload.
-        least: to begin with.
-        most: units at most.
+        units: that are looked at.
+        pools: readers and writers to begin with, of pools.
     """
 
     machine: Machine
     pick: Pick
-    least: Count
-    most: int
+    units: Range
+    pools: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,8 @@ def _weighed(machine: Machine, pick: Pick, bench: Bench) -> Weighed:
 def _settle(task: Settle, bench: Bench) -> Settled:
     service, demand = bench.service(task.machine, task.pick.number), bench.demand(task.pick)
     if task.machine.pools:
-        return settle_pools(service, demand, (task.least.readers, task.least.writers), task.most)
-    return settle(service, demand, task.least.units, task.most)
+        return settle_pools(service, demand, task.pools, task.units.most)
+    return settle(service, demand, task.units)
 
 
 @perform.register
@@ -161,7 +162,8 @@ def _judge(task: Judge, bench: Bench) -> Verdict:
 
 @perform.register
 def _stretch(task: Stretch, bench: Bench) -> Stretched:
-    service, demand = counted(bench.service(task.machine, task.pick.number), task.count), bench.demand(task.pick)
+    whole, wanted = bench.service(task.machine, task.pick.number), bench.demand(task.pick)
+    service, demand = part_of(whole, wanted, task.count)
     limits: dict[float, str] = {}
 
     def keeps(factor: float) -> bool:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.serving.ranks import quantile
 from roofcast.calculators.serving.simulate import SHARES, result_of, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from roofcast.calculators.planning.demand import Demand, Trial
+    from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.serving.result import Goal, SimulateResult
     from roofcast.calculators.serving.service import Service
     from roofcast.calculators.serving.simulate import Ran
 
 FEW: Final = 8  # replicas up to which one more is tried after the other
+PAIR: Final = 2  # replicas up to which all are simulated
+PATIENCE: Final = 3  # numbers of replicas that fail, after which the most is tried
+SURE: Final = 4.0  # standard deviations of chance [-]
+LEAST_GAP: Final = 0.01  # of a share, and so much at least [-]
 STEP: Final = 1.15  # from one number of replicas to the next that is tried beyond
 
 
@@ -38,6 +43,9 @@ class Count:
     def total(self) -> int:
         """Units of all kinds."""
         return self.units + self.readers + self.writers
+
+
+ONE: Final = Count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,18 @@ class Verdict:
         )
 
 
+def part_of(service: Service, demand: Demand, count: Count) -> tuple[Service, Demand]:
+    """So many replicas and what comes to them; of more than two that share nothing one, and what comes to that.
+
+    The times of requests are spread alike, at a part of the work.
+    """
+    if count.units > PAIR:
+        one = demand.one_of(count.units)
+        if one is not None:
+            return service, one
+    return counted(service, count), demand
+
+
 def counted(service: Service, count: Count) -> Service:
     """A service of so many replicas; times of steps that are known stay known."""
     if count.units:
@@ -107,13 +127,19 @@ def counted(service: Service, count: Count) -> Service:
     return replace(service, options=replace(service.options, readers=count.readers, writers=count.writers))
 
 
-def tried(service: Service, demand: Demand, trial: Trial) -> Tried:
-    """One simulation: percentiles, and the first limit that is hit."""
+def tried(service: Service, demand: Demand, trial: Trial, count: Count = ONE) -> Tried:
+    """One simulation: percentiles, and the first limit that is hit.
+
+    Args:
+        service, demand: of all replicas, or of one of them.
+        trial: which load, and which chance.
+        count: replicas that there are in all; rates are theirs together.
+    """
     ran = run(service, demand.load(trial))
     result = result_of(ran, demand.goal)
     limit, reason = first_limit(ran, result, demand.goal)
-    part = demand.goal.percentile / 100
-    tally = ran.tally
+    part, tally = demand.goal.percentile / 100, ran.tally
+    many = count.units / service.copies if count.units else 1
     return Tried(
         trial=trial,
         keeps=not limit,
@@ -124,8 +150,8 @@ def tried(service: Service, demand: Demand, trial: Trial) -> Tried:
         itl=tally.gaps.quantile(part) if tally.gaps.count else None,
         e2e=_at(tally.e2e, part),
         share=result.kept.share if result.kept else None,
-        tokens=result.output_tokens_per_second,
-        requests=result.requests_per_second,
+        tokens=None if result.output_tokens_per_second is None else many * result.output_tokens_per_second,
+        requests=None if result.requests_per_second is None else many * result.requests_per_second,
         cache=result.cache.peak if result.cache else None,
         busy=tuple(pool.busy for pool in result.pools),
     )
@@ -171,15 +197,40 @@ def _worse(ran: Ran, goal: Goal) -> str:
     return "ttft" if ttft >= tpot else "tpot"
 
 
-def judged(service: Service, demand: Demand, count: Count) -> Verdict:
-    """Trials of so many replicas, until it is clear: all keep what is promised, none does, or some."""
-    ready, done = counted(service, count), []
-    for trial in demand.trials:
-        done.append(tried(ready, demand, trial))
+def judged(service: Service, demand: Demand, count: Count, trials: Sequence[Trial] | None = None) -> Verdict:
+    """Trials of so many replicas: all keep what is promised, none does, or some.
+
+    Args:
+        service: of one unit.
+        demand: what comes.
+        count: how many.
+        trials: the workload's own where none are given.
+    """
+    part, whole, done = part_of(service, demand, count), (counted(service, count), demand), []
+    every = demand.trials if trials is None else trials
+    for number, trial in enumerate(every):
+        last = number == len(every) - 1 and number > 0  # the last of several is of all replicas, as they are
+        done.append(tried(*(whole if last else part), trial, count))
         kept = {one.keeps for one in done}
         if len(kept) > 1:
             return Verdict(count, None, tuple(done))
     return Verdict(count, done[0].keeps, tuple(done))
+
+
+def screened(service: Service, demand: Demand, count: Count) -> Verdict:
+    """The first trial alone, with 3 % more load; of a third of its requests where these are hopeless already.
+
+    Hopeless: the share that keeps the promise is four standard deviations of chance below what it must be, sigma^2 =
+    p (1 - p) / n; the first third has a lighter load than the rest, as the service fills only then.
+    """
+    trial = demand.trials[0]
+    part = demand.goal.percentile / 100
+    few = demand.few(trial)
+    if few is not None and demand.goal.given:
+        first = tried(*part_of(service, demand, count), Trial(trial.factor, trial.seed, few), count)
+        if first.share is not None and first.share < part - SURE * sqrt(part * (1 - part) / few) - LEAST_GAP:
+            return Verdict(count, False, (first,))
+    return judged(service, demand, count, (trial,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +239,7 @@ class Settled:
 
     Args:
         best: the verdict of that number; None where none up to the most will do.
-        others: verdicts of fewer, and of the most that was tried.
+        others: verdicts of other numbers that were tried.
     """
 
     best: Verdict | None
@@ -201,43 +252,60 @@ class Settled:
         return sum(len(one.tried) for one in every)
 
 
-def settle(service: Service, demand: Demand, least: int, most: int) -> Settled:
-    """The least number of units that keeps what is promised, from `least` on; each one by one up to 8, then in steps.
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers of units that are looked at.
+
+    Args:
+        least: below which none will do.
+        likely: to begin with.
+        most: beyond which none is wanted.
+    """
+
+    least: int
+    likely: int
+    most: int
+
+
+def settle(service: Service, demand: Demand, units: Range) -> Settled:
+    """The least number of units that keeps what is promised.
+
+    From the likely one it goes down as long as it is kept, else up, in steps that grow beyond 8, and halves between.
 
     Args:
         service: of one unit.
         demand: what comes.
-        least, most: units that are looked at; both of them count.
+        units: that are looked at.
     """
-    failed: list[Verdict] = []
-    units = least
-    while units <= most:
-        found = judged(service, demand, Count(units))
-        if found.meets:
-            return _between(service, demand, found, failed)
-        failed.append(found)
-        if hopeless(found):
+    tried_: dict[int, Verdict] = {}
+
+    def keeps(count: int) -> bool:
+        if count not in tried_:
+            tried_[count] = screened(service, demand, Count(count))
+        return bool(tried_[count].meets)
+
+    low, high = units.least - 1, None  # one that will not do, one that does
+    at = min(max(units.likely, units.least), units.most)
+    while at <= units.most:
+        if keeps(at):
+            high = at
             break
-        if units == most:
+        low = at
+        if hopeless(tried_, at, units.most) or at == units.most:
             break
-        units = min(most, units + 1 if units < FEW else ceil(units * STEP))
-    return Settled(None, tuple(failed))
+        at = min(units.most, at + 1 if at < FEW else ceil(at * STEP))
+        if len(tried_) == PATIENCE and not keeps(units.most):
+            break
+    while high is not None and high - low > 1:
+        middle = high - 1 if high - low <= FEW // 2 else (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    best = None if high is None else tried_[high]
+    return Settled(best, tuple(one for count, one in sorted(tried_.items()) if count != high))
 
 
-def hopeless(verdict: Verdict) -> bool:
+def hopeless(known: Mapping[int, Verdict], at: int, most: int) -> bool:  # noqa: ARG001 - what is known may say more
     """Whether more replicas mend nothing: requests are too long for each of them."""
-    return any(one.limit == "context" for one in verdict.tried)
-
-
-def _between(service: Service, demand: Demand, found: Verdict, failed: list[Verdict]) -> Settled:
-    """The least that will do between one that does not and one that does."""
-    while failed and found.count.units - failed[-1].count.units > 1:
-        middle = judged(service, demand, Count((found.count.units + failed[-1].count.units) // 2))
-        if middle.meets:
-            found = middle
-        else:
-            failed.append(middle)
-    return Settled(found, tuple(failed))
+    return any(one.limit == "context" for one in known[at].tried)
 
 
 def settle_pools(service: Service, demand: Demand, least: tuple[int, int], most: int) -> Settled:
@@ -254,12 +322,12 @@ def settle_pools(service: Service, demand: Demand, least: tuple[int, int], most:
     failed: list[Verdict] = []
     readers, writers = least
     while readers + writers <= most:
-        found = judged(service, demand, Count(0, readers, writers))
+        found = screened(service, demand, Count(0, readers, writers))
         if found.meets:
             return Settled(found, tuple(failed))
         failed.append(found)
-        worst = found.failing
-        if worst is None or hopeless(found):
+        worst = found.tried[0]
+        if worst.limit == "context":
             break
         decode = worst.limit in {"tpot", "itl"} or (worst.limit == "rate" and worst.busy[-1] > worst.busy[0])
         more = 1 if readers + writers < FEW else ceil((STEP - 1) * (writers if decode else readers))

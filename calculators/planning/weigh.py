@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.service import Service
     from roofcast.calculators.serving.steps import StepTimes
 
-GRID: Final = 2.0  # from one number of sequences to the next that is looked at
+EXACT: Final = 1.06  # between numbers of sequences of which one keeps a promise and one does not
 MOST_SURE: Final = 99.9  # percentile beyond which no more is asked of the closed form
 SLACK: Final = 1.1  # by which simulations may do better than the closed form [-]
 NOTHING: Final = 1e-12
@@ -55,12 +55,16 @@ class Replica:
         service: of which it is one.
         demand: what comes.
         times: of its steps.
+        reading: prompts a second of a replica that does nothing else. [1/s]
+        alone: reading a mean prompt when nothing else is to do. [s]
         made: steps that were asked for, by their sequences: in the mean, and what each prompt adds to one.
     """
 
     service: Service
     demand: Demand
     times: StepTimes
+    reading: float
+    alone: float
     made: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def step(self, sequences: int) -> float:
@@ -128,22 +132,16 @@ class Replica:
         fit = pool.blocks * pool.block / max(1.0, shape.context) if pool.per else pool.blocks
         return max(1, min(int(fit * SLACK), service.scheduling.sequences))
 
-    @property
-    def alone(self) -> float:
-        """Reading a mean prompt when nothing else is to do. [s]"""
-        return self.times.mixed(0, 0.0, [(max(1, round(self.demand.shape.new)), 0, True)], inf)
 
-    @property
-    def reading(self) -> float:
-        """Prompts a second of a replica that does nothing else: k / time of k together, the best of 1 and a full step."""
-        shape, tokens = self.demand.shape, self.service.scheduling.tokens
-        new, server = max(1, round(shape.new)), self.service.server
-        together = max(1, tokens // new)
-        found = [
-            (count, self.times.mixed(0, 0.0, [(new, 0, True)] * count, inf) - server.between)
-            for count in dict.fromkeys((1, together))
-        ]
-        return max(count / seconds for count, seconds in found)
+def replica_of(service: Service, demand: Demand) -> Replica:
+    """A replica; it reads k prompts at once, the best of 1 and as many as a step takes: k / time of k together. [1/s]"""
+    shape, times, server = demand.shape, times_of(service), service.server
+    new = max(1, round(shape.new))
+    together = max(1, service.scheduling.tokens // new)
+    alone = times.mixed(0, 0.0, [(new, 0, True)], inf)
+    all_ = alone if together == 1 else times.mixed(0, 0.0, [(new, 0, True)] * together, inf)
+    best = max(1 / (alone - server.between), together / (all_ - server.between))
+    return Replica(service, demand, times, best, alone)
 
 
 def weigh(service: Service, demand: Demand) -> Weighed:
@@ -165,7 +163,7 @@ def weigh(service: Service, demand: Demand) -> Weighed:
     if shape.longest > service.pool.longest and _refused(service, demand):
         reason = f"requests of {shape.longest:,} tokens come, and {service.pool.longest:,} is the longest that it takes"
         return Weighed(limit="context", reason=reason)
-    replica = Replica(service, demand, times_of(service))
+    replica = replica_of(service, demand)
     ttft = service.server.latency + replica.times.mixed(0, 0.0, [(shape.new_at, 0, True)], inf)
     tpot = replica.decoding(1) if shape.steps > NOTHING else 0.0
     if goal.ttft_seconds is not None and ttft > goal.ttft_seconds:
@@ -217,7 +215,7 @@ def _refused(service: Service, demand: Demand) -> bool:
 
 
 def _most(replica: Replica, demand: Demand, step: Callable[[int], float]) -> int:
-    """The most sequences at once that fit, keep TPOT and, by how fast they come then, TTFT: to 3 %."""
+    """The most sequences at once that fit, keep TPOT and, by how fast they come then, TTFT: to 6 %."""
     room, goal = replica.room, demand.goal
     tpot = goal.tpot_seconds if _bounded(demand) else None
     mixed = step == replica.step
@@ -227,15 +225,11 @@ def _most(replica: Replica, demand: Demand, step: Callable[[int], float]) -> int
             return False
         return not mixed or goal.ttft_seconds is None or replica.first(replica.rate(sequences, step)) <= goal.ttft_seconds
 
-    low, high = 1, None
-    while low < room and high is None:
-        more = min(room, round(low * GRID))
-        if keeps(more):
-            low = more
-        else:
-            high = more
-    while high is not None and high - low > max(1, low // 32):
-        middle = (low + high) // 2
+    if room == 1 or keeps(room):
+        return room
+    low, high = 1, room
+    while high > low + 1 and high > low * EXACT:
+        middle = min(high - 1, max(low + 1, round(sqrt(low * high))))
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low
 
