@@ -94,7 +94,7 @@ def crew_of(
 
 def cores() -> int:
     """Cores that this process may use."""
-    if sys.platform == "linux":
+    if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -120,7 +120,8 @@ class Raised:
     def of(cls, error: Exception) -> Raised:
         """Packs an error; one that Python makes knows best what it is made of, a file's name for instance."""
         ours = isinstance(type(error).__init__, FunctionType)
-        return cls(type(error), error.args if ours else error.__reduce__()[1], dict(vars(error)))
+        made_of: Any = error.__reduce__()[1]
+        return cls(type(error), error.args if ours else made_of, dict(vars(error)))
 
     def error(self) -> Exception:
         """The error as it was raised: same class, same text."""

@@ -10,15 +10,13 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from threading import Thread
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli.crew import DEATHS, DyingTaskError, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from distributed import Client, Future, as_completed
 
     from roofcast.cli.crew import Answer
 
@@ -31,6 +29,50 @@ LOOK: Final = 0.02  # between two looks at what is done [s]
 
 class ClusterError(UnansweredError):
     """A Dask cluster that is not there, not like this installation, or gone (exit 3)."""
+
+
+class Future(Protocol):
+    """What is used of a task's, or a value's, handle of `distributed`."""
+
+    status: str
+
+    def exception(self) -> BaseException | None:
+        """What was raised in place of a result."""
+
+
+class Client(Protocol):
+    """What is used of a client of `distributed`, most of which has no types."""
+
+    status: str
+    loop: object
+
+    def submit(self, function: Callable[..., Any], *arguments: object, pure: bool) -> Future:
+        """Hands a task in."""
+
+    def gather(self, futures: Sequence[Future]) -> list[Any]:
+        """Results."""
+
+    def scatter(self, data: Sequence[object], *, broadcast: bool, hash: bool) -> list[Future]:
+        """Sends values to workers."""
+
+    def cancel(self, futures: Sequence[Future]) -> None:
+        """Takes tasks back."""
+
+    def nthreads(self) -> dict[str, int]:
+        """Threads of each worker."""
+
+    def run(self, function: Callable[[], str], *, on_error: str) -> dict[str, str | BaseException]:
+        """What each worker says."""
+
+    def wait_for_workers(self, n_workers: int, timeout: float) -> None:
+        """Waits for some."""
+
+    def close(self, timeout: float) -> None:
+        """Leaves."""
+
+
+class LostError(ClusterError):
+    """What a cluster had went with one of its workers."""
 
 
 @contextmanager
@@ -101,13 +143,25 @@ class Cluster:
                         raise self._failure(future)
                     if future.status != "finished":
                         lost.extend(numbers[future])
-                with self._reached():
-                    answers: list[list[Answer]] = self._client.gather(done)
-                for future, got in zip(done, answers, strict=True):
+                for future, got in self._gathered(done):
+                    if got is None:
+                        lost.extend(numbers[future])
+                        continue
                     yield from zip(numbers.pop(future), (a.opened() for a in got), strict=True)
         finally:
             with suppress(Exception, CancelledError):  # with the scheduler, all of them are gone
                 self._client.cancel(list(numbers))
+
+    def _gathered(self, done: Sequence[Future]) -> Iterator[tuple[Future, list[Answer] | None]]:
+        """Answers that workers keep; None where they went with their worker, and cannot be made anew without us."""
+        try:
+            with self._reached():
+                answers: list[list[Answer]] = self._client.gather(done)
+        except LostError:
+            for future in done:
+                yield future, None
+        else:
+            yield from zip(done, answers, strict=True)
 
     def _batches(self, futures: list[Future]) -> Iterator[list[Future]]:
         """What is done since the last look.
@@ -117,7 +171,8 @@ class Cluster:
         """
         from distributed import as_completed
 
-        coming: as_completed = as_completed(futures, loop=self._client.loop)
+        watch: Callable[..., Any] = as_completed
+        coming = watch(futures, loop=self._client.loop)
         since = monotonic()
         while not coming.is_empty():
             self._check()
@@ -158,21 +213,27 @@ class Cluster:
             )
         return ClusterError(f"a worker of the Dask cluster at {self._address} cannot do its task: {_told(error)}")
 
-    def _check(self) -> None:
+    def _check(self, cause: BaseException | None = None) -> None:
         if self._client.status != "running":
-            raise ClusterError(f"the Dask scheduler at {self._address} went away while its workers were at work")
+            raise ClusterError(
+                f"the Dask scheduler at {self._address} went away while its workers were at work"
+            ) from cause
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Where the scheduler is asked: it may be gone."""
+        """Where the scheduler is asked.
+
+        Raises:
+            ClusterError: it is gone.
+            LostError: it is not, but what it was asked for is.
+        """
         from distributed.client import ClosedClientError
 
         try:
             yield
         except (OSError, CancelledError, ClosedClientError) as error:
-            raise ClusterError(
-                f"the Dask scheduler at {self._address} went away while its workers were at work"
-            ) from error
+            self._check(error)
+            raise LostError(f"the Dask scheduler at {self._address} could not say: {_told(error)}") from error
 
 
 def _do(part: tuple[Callable[[Any, Any], Any], object], tasks: Sequence[object]) -> list[Answer]:
@@ -195,7 +256,7 @@ def _silent() -> Iterator[None]:
 @contextmanager
 def _client(address: str) -> Iterator[Client]:
     """The scheduler at that address."""
-    from distributed.comm import get_address_host_port, parse_address
+    from distributed.comm.addressing import get_address_host_port, parse_address
     from distributed.comm.registry import get_backend
 
     try:
@@ -220,18 +281,19 @@ def _client(address: str) -> Iterator[Client]:
 
 def _connected(address: str) -> Client:
     """A client of that scheduler; in a thread, since what answers and is no scheduler would keep it for ever."""
-    from distributed import Client
+    import distributed
 
-    class OneClient(Client):
+    class OneClient(distributed.Client):
         def __del__(self) -> None:
             """It is closed by hand; one that never started would complain on stderr."""
 
+    make: Callable[..., Any] = OneClient
     got: list[Client] = []
     failed: list[Exception] = []
 
     def connect() -> None:
         try:
-            got.append(OneClient(address, timeout=PATIENCE, set_as_default=False, name="roofcast"))
+            got.append(make(address, timeout=PATIENCE, set_as_default=False, name="roofcast"))
         except Exception as error:  # noqa: BLE001 - raised again beside the thread
             failed.append(error)
 

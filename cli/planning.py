@@ -18,7 +18,7 @@ from roofcast.calculators.planning.search import Limits, Search
 from roofcast.calculators.planning.tasks import Pick
 from roofcast.cli.crew import crew_of
 from roofcast.cli.planning_asked import AskedChoices, AskedGpus, AskedLimits
-from roofcast.cli.planning_bench import Setting, work
+from roofcast.cli.planning_bench import Setting, bench_for, work
 from roofcast.cli.planning_demands import AskedDemand, demands_of, longest_of, read_workloads
 from roofcast.cli.planning_names import Names
 from roofcast.cli.progress import progress_of
@@ -99,7 +99,7 @@ class Prepared:
 
     def names(self) -> Names:
         """How deployments are called."""
-        return Names(self.setups, self.setting, self.asked.deployed, self.demands)
+        return Names(self.setups, self.setting, self.asked.deployed, self.demands, bench_for(self.setting))
 
     def device(self, machine: Machine) -> Device:
         """An accelerator in the numbers that the roofline needs; made once for its formats."""

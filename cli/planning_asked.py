@@ -65,9 +65,10 @@ class AskedGpus:
         return [] if self.gpu is None else [name.strip() for name in self.gpu.split(",") if name.strip()]
 
     def _priced(self) -> list[str]:
-        from roofcast.hwdb.rents import all_rents
+        """GPUs that a provider has, or whose usual rent is known."""
+        from roofcast.hwdb.rents import all_rents, usual_rents
 
-        return sorted(all_rents(self.provider))
+        return sorted(all_rents(self.provider) if self.provider else usual_rents())
 
     def unpriced(self, considered: Mapping[str, Match]) -> list[str]:
         """Accelerators that are left out, since no price of them is known."""

@@ -155,10 +155,15 @@ def bench_of(setting: Setting) -> Workbench:
 BENCHES: Final[dict[int, Workbench]] = {}
 
 
-def work(setting: Setting, task: Task) -> Any:  # noqa: ANN401 - by kind of task
-    """Does a task with the bench of this process."""
+def bench_for(setting: Setting) -> Workbench:
+    """The bench of this process for a setting; there is one at a time."""
     bench = BENCHES.get(id(setting))
     if bench is None or bench.setting is not setting:
         BENCHES.clear()
         bench = BENCHES[id(setting)] = bench_of(setting)
-    return perform(task, bench)
+    return bench
+
+
+def work(setting: Setting, task: Task) -> Any:  # noqa: ANN401 - by kind of task
+    """Does a task with the bench of this process."""
+    return perform(task, bench_for(setting))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.trial import Count
     from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.checking import Setups
-    from roofcast.cli.planning_bench import Setting
+    from roofcast.cli.planning_bench import Setting, Workbench
     from roofcast.cli.planning_demands import AskedDemand
 
 ANOTHER: Final = 100  # of seeds: far from those of the trials
@@ -32,12 +32,14 @@ class Names:
         setting: what workers have.
         deployed: the deployment as options give it.
         demands: workloads as they are asked.
+        bench: that knows their services.
     """
 
     setups: Setups
     setting: Setting
     deployed: AskedDeployment
     demands: tuple[AskedDemand, ...]
+    bench: Workbench
 
     def deployment(self, machine: Machine, count: Count, demand: Demand, number: int) -> PlanDeployment:
         """A number of a machine, as options have it."""
@@ -65,14 +67,12 @@ class Names:
 
     def _policy(self, machine: Machine, number: int) -> str:
         """The policy: as asked, else the engine's own."""
-        from roofcast.cli.planning_bench import bench_of
-
         if machine.pools:
             return "disaggregated"
         if machine.policy:
             return machine.policy
         try:
-            return bench_of(self.setting).service(machine, number).scheduling.policy
+            return self.bench.service(machine, number).scheduling.policy
         except (ValueError, LookupError):
             return "colocated"
 

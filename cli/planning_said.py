@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.cli.planning_bench import bench_of
+from roofcast.cli.planning_bench import bench_for
 
 if TYPE_CHECKING:
     from roofcast.calculators.planning.field import Candidate
@@ -24,7 +24,7 @@ def said_of(ready: Prepared, result: PlanResult, best: list[tuple[int, Candidate
     """
     from roofcast.calculators.estimate import constants_remarks, ready_remarks
 
-    bench, said = bench_of(ready.setting), Remarks()
+    bench, said = bench_for(ready.setting), Remarks()
     for number, one in best:
         service, of_service = bench.told(one.machine, number)
         said += of_service + ready_remarks(service.ready, ()) + constants_remarks(service.ready)

@@ -132,6 +132,19 @@ def rent_of(gpu: str, provider: str | None = None) -> Rent | None:
     return next(iter(all_rents(provider).get(gpu, ())), None)
 
 
+def usual_rents() -> dict[str, Rent]:
+    """Rents that a plan counts on where nobody says otherwise, by the id of the GPU: on-demand ones that are not old.
+
+    Old is more than 18 months behind the newest rent of all.
+
+    Raises:
+        RentFileError: a file of rents is broken.
+    """
+    first = {gpu: rents[0] for gpu, rents in all_rents().items()}
+    newest = max(map(_month, first.values()), default=0)
+    return {gpu: rent for gpu, rent in first.items() if rent.kind == "on-demand" and newest - _month(rent) <= _OLD}
+
+
 def providers() -> tuple[str, ...]:
     """Names of all providers that have rents, as people write them.
 

@@ -84,7 +84,8 @@ def refuses(text: str, task: int) -> int:
 
 def environment() -> dict[str, str]:
     """Return the environment of processes that import this module."""
-    return os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "error"}
+    path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "error"}
 
 
 def started(script: str, *arguments: object) -> subprocess.Popen[str]:

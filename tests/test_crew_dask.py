@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {  # Dask's own, by its names: a task is given up with its second worker, and a dead worker is noticed soon
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s",
     "PYTHONWARNINGS": "default",
 }
 # what a script has that meets an error: its kind and its text as one JSON value

@@ -161,10 +161,12 @@ def again(search: Search, pick: Pick, limits: Limits, candidates: Iterable[Candi
 def doubled(search: Search) -> tuple[Search, Verdict | None]:
     """The search at twice the load, and what becomes of the best deployment there."""
     best = search.best
-    twice = again(search, replace(search.pick, factor=2.0), replace(search.limits, kinds=1))
+    known = [one for one in search.candidates if one.weighed is not None]
+    twice = again(search, replace(search.pick, factor=2.0), replace(search.limits, kinds=1), known)
+    twice.proving = False
     still = None
     if best is not None and best.found is not None:
-        same = twice.candidates[search.candidates.index(best)]
+        same = twice.candidates[known.index(best)]
         still = twice.judge(same, best.found.count)
     twice.solve()
     return twice, still

@@ -100,9 +100,10 @@ def device_of(accelerator: Accelerator, roofs: Roofs, work: Work, model: Model, 
 def floor_of(device: Device, machine: Machine, shape: Shape, goal: Goal) -> Floor:
     """The most that a unit of d devices could do if they shared all work evenly and nothing else took time.
 
-        compute: rate <= d peak / (F (new + output))
-        memory:  rate <= B d bandwidth / (steps (W + B context kv)), B by memory: (d M - W) / (context kv), and by TPOT:
-                 (TPOT d bandwidth - W) / (context kv)
+        step(B) >= max(W / (d bandwidth), B (new / steps + 1) F / (d peak)) + B context kv / (d bandwidth)
+        rate <= B / (steps step(B)), B by memory: (d M - W) / (context kv), and by TPOT: (TPOT d bandwidth - W) / (context kv)
+
+    Matrices take the greater of both times, attention to the cache takes its own.
 
     TPOT >= W / (tp dp bandwidth), TTFT >= F new / (d peak). [1/s, s]
     """
@@ -123,14 +124,23 @@ def floor_of(device: Device, machine: Machine, shape: Shape, goal: Goal) -> Floo
     bounded = goal.tpot_seconds is not None and goal.percentile >= HALF
     if bounded and tpot > goal.tpot_seconds:  # type: ignore[operator] - bounded says it is there
         return Floor(0.0, ttft, tpot, "tpot", f"reading its weights alone takes {_ms(tpot)} a step")
-    rate = peak * count / (flops * (shape.new + shape.output))
-    held = shape.context * device.token_bytes
-    if shape.steps and held:
-        allowed = room / held
-        if bounded:
-            allowed = min(allowed, ((goal.tpot_seconds or 0.0) * band - work.active) / held)
-        rate = min(rate, allowed * band / (shape.steps * (work.active + allowed * held)))
-    return Floor(max(0.0, rate), ttft, tpot)
+    allowed = room / max(1.0, shape.context * device.token_bytes)
+    if bounded and shape.steps:
+        held = shape.context * device.token_bytes
+        allowed = min(allowed, max(0.0, (goal.tpot_seconds or 0.0) * band - work.active) / held) if held else allowed
+    return Floor(_rate(device, shape, count, allowed), ttft, tpot)
+
+
+def _rate(device: Device, shape: Shape, count: int, allowed: float) -> float:
+    """Requests a second of so many GPUs with so many sequences at once. [1/s]"""
+    work, band = device.work, device.roofs.bandwidth * count
+    peak = max(device.roofs.peaks[name] for name in work.formats if name in device.roofs.peaks) * count
+    flops = work.flops / peak
+    if not shape.steps:
+        return 1.0 / (flops * shape.new) if flops else inf
+    step = max(work.active / band, allowed * (shape.new / shape.steps + 1.0) * flops)
+    step += allowed * shape.context * device.token_bytes / band
+    return allowed / (shape.steps * step) if step else inf
 
 
 def _short(held: float, machine: Machine) -> str:

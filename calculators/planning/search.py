@@ -56,6 +56,7 @@ class Search:
         limits: what a deployment may be.
         run: does tasks, and returns their outcomes in order.
         peers: searches of other workloads whose closed form is asked with this one's; itself among them.
+        proving: whether all that may be cheaper than the best is simulated, and the best with all its trials.
     """
 
     pick: Pick
@@ -64,6 +65,7 @@ class Search:
     limits: Limits
     run: Run
     peers: list[Search] = field(default_factory=list)
+    proving: bool = True
 
     def __post_init__(self) -> None:
         self.peers = self.peers or [self]
@@ -85,7 +87,7 @@ class Search:
     def _confirmed(self) -> bool:
         """Whether all trials of the cheapest one keep what is promised, or there is none; where not, the search goes on."""
         best = self.best
-        if best is None or best.found is None:
+        if best is None or best.found is None or not self.proving:
             return True
         count = best.found.count
         if count in best.judged:
@@ -100,16 +102,24 @@ class Search:
         return sorted(best.values())[self.limits.kinds - 1] if len(best) >= self.limits.kinds else inf
 
     def _open(self) -> list[Candidate]:
-        """Candidates that may still be the cheapest of their kind, and of the cheapest kinds, the cheapest first."""
+        """Candidates that may still be the cheapest of all, or are likely to be that of their kind; likely ones first.
+
+        The cheapest of all is proved: nothing that the closed form leaves open costs less. Those of further kinds are the
+        cheapest of what is likely.
+        """
         best = self.best_of_kind()
-        worst, ranked = self._worst(best), []
+        worst, lowest, ranked = self._worst(best), min(best.values(), default=inf), []
         for one in self.candidates:
             if one.limit:
                 continue
             least = self.least(one)
             rank = one.rank(least)
-            if rank < best.get(one.machine.gpu, inf) and rank <= worst and self.allowed(one, least):
-                ranked.append((rank, one.machine.plainness, one.machine.gpu, one))
+            of_kind = best.get(one.machine.gpu, inf)
+            if rank >= of_kind or rank > worst or not self.allowed(one, least):
+                continue
+            likely = max(rank, one.rank(Count(max(least.total, one.likely(self.demand)))))
+            if likely < of_kind if rank >= lowest or not self.proving else True:
+                ranked.append((likely if one.weighed else rank, one.machine.plainness, one.machine.gpu, one))
         ranked.sort(key=lambda row: row[:3])
         return [row[-1] for row in ranked]
 

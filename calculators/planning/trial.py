@@ -96,7 +96,8 @@ class Verdict:
     @property
     def shown(self) -> Tried:
         """The trial of the load that is asked; of several the worst by its share."""
-        plain = [one for one in self.tried if one.trial.factor == 1.0] or list(self.tried)
+        whole = [one for one in self.tried if one.trial.few is None] or list(self.tried)
+        plain = [one for one in whole if one.trial.factor == 1.0] or whole
         failing = [one for one in plain if one.keeps is False]
         return min(failing or plain, key=lambda one: inf if one.share is None else one.share)
 
@@ -209,28 +210,35 @@ def judged(service: Service, demand: Demand, count: Count, trials: Sequence[Tria
     part, whole, done = part_of(service, demand, count), (counted(service, count), demand), []
     every = demand.trials if trials is None else trials
     for number, trial in enumerate(every):
+        failed = number > 1 and done[-1].keeps is False
         last = number == len(every) - 1 and number > 0  # the last of several is of all replicas, as they are
-        done.append(tried(*(whole if last else part), trial, count))
-        kept = {one.keeps for one in done}
-        if len(kept) > 1:
+        found = hopeless_at(part, trial, count) if number == 0 or failed else None
+        if found is None:
+            found = tried(*(whole if last else part), trial, count)
+        done.append(found)
+        if len({one.keeps for one in done}) > 1:
             return Verdict(count, None, tuple(done))
     return Verdict(count, done[0].keeps, tuple(done))
 
 
-def screened(service: Service, demand: Demand, count: Count) -> Verdict:
-    """The first trial alone, with 3 % more load; of a third of its requests where these are hopeless already.
+def hopeless_at(part: tuple[Service, Demand], trial: Trial, count: Count) -> Tried | None:
+    """A third of a trial's requests, where these are hopeless already; None where the rest must be seen.
 
     Hopeless: the share that keeps the promise is four standard deviations of chance below what it must be, sigma^2 =
     p (1 - p) / n; the first third has a lighter load than the rest, as the service fills only then.
     """
-    trial = demand.trials[0]
-    part = demand.goal.percentile / 100
-    few = demand.few(trial)
-    if few is not None and demand.goal.given:
-        first = tried(*part_of(service, demand, count), Trial(trial.factor, trial.seed, few), count)
-        if first.share is not None and first.share < part - SURE * sqrt(part * (1 - part) / few) - LEAST_GAP:
-            return Verdict(count, False, (first,))
-    return judged(service, demand, count, (trial,))
+    service, demand = part
+    few, promised = demand.few(trial), demand.goal.percentile / 100
+    if few is None or not demand.goal.given:
+        return None
+    first = tried(service, demand, Trial(trial.factor, trial.seed, few), count)
+    gap = SURE * sqrt(promised * (1 - promised) / few) + LEAST_GAP
+    return first if first.share is not None and first.share < promised - gap else None
+
+
+def screened(service: Service, demand: Demand, count: Count) -> Verdict:
+    """The first trial alone, with 3 % more load; of a third of its requests where these are hopeless already."""
+    return judged(service, demand, count, demand.trials[:1])
 
 
 @dataclass(frozen=True, slots=True)
