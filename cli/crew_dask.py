@@ -116,7 +116,9 @@ class Cluster:
         """The scheduler gets all at once, in pieces; it has those done again whose worker ends."""
         left = list(range(len(tasks)))
         for attempt in range(DEATHS):
-            if attempt:  # the setting went with the last worker that had it
+            if attempt:  # the setting went with the last worker that had it; another may be starting
+                with self._reached():
+                    self._client.wait_for_workers(1, timeout=LONELY)
                 self._shipped = self._ship()
             lost: list[int] = []
             yield from self._attempt(tasks, left, lost)
@@ -227,13 +229,15 @@ class Cluster:
             ClusterError: it is gone.
             LostError: it is not, but what it was asked for is.
         """
-        from distributed.client import ClosedClientError
-
         try:
             yield
-        except (OSError, CancelledError, ClosedClientError) as error:
+        except ClusterError:
+            raise
+        except Exception as error:
             self._check(error)
-            raise LostError(f"the Dask scheduler at {self._address} could not say: {_told(error)}") from error
+            if isinstance(error, (OSError, CancelledError)):
+                raise LostError(f"the Dask scheduler at {self._address} could not say: {_told(error)}") from error
+            raise
 
 
 def _do(part: tuple[Callable[[Any, Any], Any], object], tasks: Sequence[object]) -> list[Answer]:
@@ -312,11 +316,9 @@ def _alike(client: Client, address: str) -> int:
 
     Python's minor version counts too: since 3.12 its sum() of floats rounds otherwise.
     """
-    from distributed import TimeoutError as TooLate
-
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
-    except (TooLate, TimeoutError) as error:
+    except TimeoutError as error:
         raise ClusterError(
             f"the Dask scheduler at {address} has no workers: `dask worker {address}` starts some"
         ) from error

@@ -135,9 +135,10 @@ def plan(
     explain_or(explain, model)
     from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.deploy import Machine
-    from roofcast.cli.planning import AskedPlan, planned
+    from roofcast.cli.planning import AskedPlan
     from roofcast.cli.planning_asked import AskedChoices, AskedGpus, AskedLimits
     from roofcast.cli.planning_demands import AskedDemand
+    from roofcast.cli.planning_run import planned
     from roofcast.cli.simulating import AskedGoal
 
     written, chart = Output(format, out, strict), chart_ending(out, format)

@@ -1,30 +1,24 @@
-"""What `plan` does: candidates, the search over a crew of workers, and the answer, whole or as far as it came."""
+"""What `plan` is asked, with all that it needs read: the model, accelerators, prices and workloads."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.errors import UsageError
-from roofcast.calculators.planning.answer import Found, Writer, numbered
-from roofcast.calculators.planning.around import cheaper, doubled, easier, faster, headroom, nearest
 from roofcast.calculators.planning.field import Candidate
 from roofcast.calculators.planning.floor import Device, device_of, floor_of, work_of
 from roofcast.calculators.planning.machines import machines_of
-from roofcast.calculators.planning.rows import PlanResult
 from roofcast.calculators.planning.search import Limits, Search
 from roofcast.calculators.planning.tasks import Pick
-from roofcast.cli.crew import crew_of
 from roofcast.cli.planning_asked import AskedChoices, AskedGpus, AskedLimits
-from roofcast.cli.planning_bench import Setting, bench_for, work
+from roofcast.cli.planning_bench import Setting, bench_for
 from roofcast.cli.planning_demands import AskedDemand, demands_of, longest_of, read_workloads
 from roofcast.cli.planning_names import Names
-from roofcast.cli.progress import progress_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.planning.demand import Demand
@@ -33,16 +27,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.search import Run
     from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.checking import Setups
-    from roofcast.cli.crew import Crew
-    from roofcast.cli.progress import ShardProgress
-    from roofcast.reports.document import Document
 
-OUT_OF_TIME: Final = "the time of --budget is over"
-INTERRUPTED: Final = "it was interrupted"
-
-
-class OutOfTimeError(Exception):
-    """The budget of time is used up."""
+DEFAULT_PROMPT: Final = "1024"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +114,17 @@ class Prepared:
         floor = floor_of(self.device(machine), machine, demand.shape, demand.goal)
         return Candidate(machine, self.prices[machine.gpu].price_per_gpu_hour, floor)
 
+    def machines(self) -> list[Machine]:
+        """All candidates.
+
+        Raises:
+            UsageError: sizes that do not divide the model, or no GPU is left.
+        """
+        flags = self.asked.deployed.flags
+        choices = self.asked.choices.choices(self.limits.gpus, plain=not flags.get("engine_version"))
+        accelerators = [match.accelerator for match in self.setting.matches.values()]
+        return machines_of(self.setting.model.spec, accelerators, choices)
+
 
 def prepared(asked: AskedPlan) -> Prepared:
     """Reads the model, the accelerators, prices and workloads.
@@ -139,6 +136,7 @@ def prepared(asked: AskedPlan) -> Prepared:
     from roofcast.cli.deploy import efficiency_of
 
     limits = Limits(asked.limits.gpus, asked.limits.cost, asked.limits.kinds)
+    asked = finding(asked) if asked.find is not None else asked
     _ = asked.limits.seconds
     deployed, own = _flagged(asked)
     asked = replace(asked, deployed=deployed)
@@ -206,150 +204,28 @@ def _options(asked: AskedDemand, case: Case, own: Mapping[str, Any]) -> Any:  # 
     return replace(AskedScheduling().options(case, load.load()), **own)
 
 
-@dataclass(slots=True)
-class Sweep:
-    """Does tasks by a crew, with a bar, within a budget of time.
-
-    Args:
-        crew: who does them.
-        bar: of tasks on a terminal.
-        until: when the budget is over; infinite without one. [s]
-        done: tasks so far.
-    """
-
-    crew: Crew
-    bar: ShardProgress | None
-    until: float
-    done: int = 0
-
-    def run(self, tasks: Sequence[Any]) -> list[Any]:
-        """All outcomes, in order.
-
-        Raises:
-            OutOfTimeError: the budget is over.
-        """
-        found: list[Any] = [None] * len(tasks)
-        if not tasks:
-            return found
-        for number, outcome in self.crew.each(tasks):
-            found[number] = outcome
-            self.done += 1
-            if self.bar is not None:
-                self.bar.at("candidates looked at", self.done, None)
-            if time.monotonic() > self.until:
-                raise OutOfTimeError
-        return found
-
-
-def planned(asked: AskedPlan) -> tuple[Document, bool]:
-    """The cheapest deployments that meet workloads, and whether the search was interrupted.
+def finding(asked: AskedPlan) -> AskedPlan:
+    """A question the other way round, with the load that it is about: one request a second, or one client.
 
     Raises:
-        ModelError, UsageError, UnitError, UnknownAcceleratorError: what is wrong with what is asked.
+        UsageError: what means nothing beside it, or is missing.
     """
-    from roofcast.cli.planning_said import said_of
-    from roofcast.reports.plan import plan_document
+    from roofcast.calculators.planning.inverse import CONTEXT, FINDS, GPU, RATE, USERS
 
-    ready = prepared(asked)
-    machines = _machines(ready)
-    found, stopped = _searched(ready, lambda run: ready.searches(machines, run))
-    result = _result(ready, found, partial=bool(stopped))
-    best = [(number, one.search.best) for number, one in enumerate(found) if one.search.best is not None]
-    said = said_of(ready, result, best, stopped)
-    return plan_document(result, _inputs(ready), said), stopped == INTERRUPTED
-
-
-def _machines(ready: Prepared) -> list[Machine]:
-    """All candidates.
-
-    Raises:
-        UsageError: sizes that do not divide the model, or no GPU is left.
-    """
-    flags = ready.asked.deployed.flags
-    plain = not flags.get("engine_version")
-    choices = ready.asked.choices.choices(ready.limits.gpus, plain=plain)
-    accelerators = [match.accelerator for match in ready.setting.matches.values()]
-    return machines_of(ready.setting.model.spec, accelerators, choices)
-
-
-def _searched(ready: Prepared, searches: Callable[[Run], list[Search]]) -> tuple[list[Found], str]:
-    """What was found for each workload, and what stopped the search before its end; empty where nothing did."""
-    asked = ready.asked
-    until = inf if asked.limits.seconds is None else time.monotonic() + asked.limits.seconds
-    found: list[Found] = []
-    with progress_of("candidates") as bar, crew_of(work, ready.setting, jobs=asked.jobs, dask=asked.dask) as crew:
-        try:
-            found = [Found(search) for search in searches(Sweep(crew, bar, until).run)]
-            for _ in _steps(found, brief=asked.brief):
-                pass
-        except KeyboardInterrupt:
-            return found, INTERRUPTED
-        except OutOfTimeError:
-            return found, OUT_OF_TIME
-    return found, ""
-
-
-def _steps(found: Sequence[Found], *, brief: bool) -> Iterator[None]:
-    """The work, so that what is done stays where it ends early: first every workload's best, then what is around it."""
-    for one in found:
-        one.search.solve()
-        yield
-    for one in found:
-        one.below = cheaper(one.search)
-        yield
-        best = one.search.best
-        if best is None:
-            one.miss = nearest(one.search)
-            one.easier = () if brief else easier(one.search)
-        elif not brief:
-            faster(one.search)
-            one.stretched = headroom(one.search, best)
-            one.twice, one.still = doubled(one.search)
-        yield
-
-
-def _result(ready: Prepared, found: Sequence[Found], *, partial: bool) -> PlanResult:
-    """The answer."""
-    writer = Writer(ready.names(), ready.prices)
-    plans, workloads = numbered(writer.rows(one, number) for number, one in enumerate(found))
-    return PlanResult(
-        model=ready.setting.model.name,
-        plans=plans,
-        workloads=workloads,
-        find=None,
-        found=[],
-        gpus=list(ready.prices.values()),
-        unpriced=ready.unpriced,
-        partial=partial,
-    )
-
-
-def _inputs(ready: Prepared) -> dict[str, object]:
-    """What is asked, as `inputs` repeats it."""
-    asked, deployed = ready.asked, ready.asked.deployed
-    choices = asked.choices
-    return {
-        "model": deployed.model,
-        "gpus": sorted(ready.setting.matches) if asked.gpus.gpu is not None else None,
-        "gpu_price": list(asked.gpus.gpu_price) or None,
-        "provider": asked.gpus.provider,
-        "max_gpus": ready.limits.gpus,
-        "max_cost": None if ready.limits.cost == inf else ready.limits.cost,
-        "top": ready.limits.kinds,
-        "budget_seconds": asked.limits.seconds,
-        "tp": choices.tp,
-        "pp": choices.pp,
-        "ep": choices.ep,
-        "engine": choices.engine,
-        "weights": choices.weights,
-        "kv": choices.kv,
-        "policy": choices.policy,
-        "network_bytes_per_second": ready.setting.case.network,
-        "engine_flags": ready.setting.case.flags.given,
-        "workloads": asked.workloads,
-        **({} if asked.workloads else asked.demand.load.inputs),
-        "deadline": asked.demand.deadline,
-        "efficiency": deployed.efficiency,
-        **deployed.lookup.asked,
-    }
-
+    find, load = asked.find, asked.demand.load
+    if find not in FINDS:
+        raise UsageError(f"--find {find}: known: {', '.join(FINDS)}")
+    if asked.workloads is not None or asked.demand.deadline is not None:
+        option = "--workloads" if asked.workloads is not None else "--deadline"
+        raise UsageError(f"--find {find} and {option}: it is of one load that goes on; leave {option} out")
+    if asked.gpus.gpu is None and find != GPU:
+        raise UsageError(f"--find {find}: on which machine? give --gpu NAME, and --gpus N for more than one")
+    given = [option for option in ("rate", "concurrency", "trace") if getattr(load, option) is not None]
+    if find in {RATE, USERS} and given:
+        raise UsageError(f"--find {find}: it looks for the load itself; leave --{given[0]} out")
+    if find == CONTEXT and (load.prompt is not None or load.lengths is not None or load.trace is not None):
+        raise UsageError("--find context: it looks for the prompt itself; leave --prompt, --lengths and --trace out")
+    if find == USERS and not asked.demand.goal.goal().given:
+        raise UsageError("--find users: as many as one likes, if nothing is promised; give --ttft or --tpot")
+    usual = {RATE: {"rate": "1"}, USERS: {"concurrency": 1}, CONTEXT: {} if given else {"concurrency": 1}, GPU: {}}
+    return replace(asked, demand=replace(asked.demand, load=replace(load, **usual[find])))

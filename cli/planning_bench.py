@@ -73,23 +73,27 @@ class Workbench:
             found = self.demands[pick] = picked(self.setting.demands[pick.number], pick)
         return found
 
-    def service(self, machine: Machine, number: int = 0) -> Service:
-        """One unit of a machine for a workload; what workloads start alike is one."""
-        wanted, longest = self.setting.options[number], self.setting.longest[number]
+    def service(self, machine: Machine, pick: Pick) -> Service:
+        """One unit of a machine for a workload, made once; what workloads start alike is one."""
+        wanted, longest = self.setting.options[pick.number], self._longest(pick)
         key = machine, wanted, longest
         if key not in self.services:
             if len(self.services) >= KEPT:
                 self.services.pop(next(iter(self.services)))
-            self.services[key] = self._made(machine, wanted, longest)
+            self.services[key] = self._told(machine, wanted, longest)[0]
         found: Service = self.services[key]
         return found
 
-    def told(self, machine: Machine, number: int) -> tuple[Service, Remarks]:
-        """One unit of a machine for a workload, and what is assumed of it."""
-        return self._told(machine, self.setting.options[number], self.setting.longest[number])
+    def _longest(self, pick: Pick) -> int | None:
+        """Tokens of the longest request that an engine is started for."""
+        if pick.prompt is None:
+            return self.setting.longest[pick.number]
+        most, shape = self.setting.model.spec.max_context, self.demand(pick).shape
+        return shape.longest if most is None else min(shape.longest, most)
 
-    def _made(self, machine: Machine, wanted: Options, longest: int | None) -> Service:
-        return self._told(machine, wanted, longest)[0]
+    def told(self, machine: Machine, pick: Pick) -> tuple[Service, Remarks]:
+        """One unit of a machine for a workload, and what is assumed of it."""
+        return self._told(machine, self.setting.options[pick.number], self._longest(pick))
 
     def _told(self, machine: Machine, wanted: Options, longest: int | None) -> tuple[Service, Remarks]:
         from roofcast.calculators.engines.flags import TAKES

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.planning.rows import PlanDeployment
+from roofcast.calculators.planning.tasks import Pick
 from roofcast.cli.planning_bench import case_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Names:
         if machine.policy:
             return machine.policy
         try:
-            return self.bench.service(machine, number).scheduling.policy
+            return self.bench.service(machine, Pick(number)).scheduling.policy
         except (ValueError, LookupError):
             return "colocated"
 

@@ -5,29 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.planning.tasks import Pick
 from roofcast.cli.planning_bench import bench_for
 
 if TYPE_CHECKING:
-    from roofcast.calculators.planning.field import Candidate
-    from roofcast.calculators.planning.rows import PlanResult
-    from roofcast.cli.planning import Prepared
+    from roofcast.cli.planning_run import Answer
 
 
-def said_of(ready: Prepared, result: PlanResult, best: list[tuple[int, Candidate]], stopped: str) -> Remarks:
-    """Assumptions of the best deployments and of the search.
-
-    Args:
-        ready: the question.
-        result: its answer.
-        best: the best machine of each workload that has one.
-        stopped: what ended the search early; empty where nothing did.
-    """
+def said_of(answer: Answer) -> Remarks:
+    """Assumptions of the best deployment of each workload, and of the search."""
     from roofcast.calculators.estimate import constants_remarks, ready_remarks
 
+    ready, result, stopped = answer.ready, answer.result, answer.stopped
     bench, said = bench_for(ready.setting), Remarks()
-    for number, one in best:
-        service, of_service = bench.told(one.machine, number)
-        said += of_service + ready_remarks(service.ready, ()) + constants_remarks(service.ready)
+    for number, found in enumerate(answer.found):
+        best = found.search.best
+        if best is not None:
+            service, of_service = bench.told(best.machine, Pick(number))
+            said += of_service + ready_remarks(service.ready, ()) + constants_remarks(service.ready)
     shown = {row.deployment.weights for row in result.plans if row.meets_slo} - {None}
     quantised = sorted(map(str, shown))
     longest = {row.deployment.max_model_len for row in result.plans} - {None}

@@ -56,6 +56,12 @@ def nap(seconds: float, task: int) -> int:
     return os.getpid()
 
 
+def sleeps(unused: None, seconds: float) -> None:
+    """Sleep as long as the task says."""
+    del unused
+    time.sleep(seconds)
+
+
 def dies_once(folder: str, task: int) -> int:
     """Square; the worker of task 7 is killed the first time."""
     flag = Path(folder) / "died"
@@ -63,6 +69,18 @@ def dies_once(folder: str, task: int) -> int:
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.01)
+    return task * task
+
+
+def hungry(folder: str, task: int) -> int:
+    """Square; whoever is not the only one at work is killed, as where memory holds one of them."""
+    mine = Path(folder) / f"{os.getpid()}"
+    mine.touch()
+    time.sleep(0.2)
+    for other in {int(file.name) for file in Path(folder).iterdir()} - {os.getpid()}:
+        if Path(f"/proc/{other}").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+    mine.unlink()
     return task * task
 
 

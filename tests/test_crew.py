@@ -6,7 +6,9 @@ import json
 import os
 import pickle
 import signal
+import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from roofcast.cli.check_file import RuleFileError
 from roofcast.cli.crew import DyingTaskError, answer, cores, crew_of
 from roofcast.cli.errors import exit_code
 from roofcast.modelspec.huberrors import OneGgufError
-from tests.crew_work import deadly, dies_once, gone, nap, refuses, said, started, times
+from tests.crew_work import deadly, dies_once, gone, hungry, nap, refuses, said, started, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,21 +40,16 @@ with crew_of(work.pid_and_times, work.Noted(folder, 3), jobs=jobs) as crew:
     workers = len(active_children())
 print(json.dumps([first, second, workers, os.getpid(), len(active_children())]))
 """
-NAPS = """
-with crew_of(work.nap, 0.02 if sys.argv[1] == "short" else 60, jobs=2) as crew:
-    crew_is_at = crew.each(range(1000))
-    if sys.argv[1] == "short":
-        for _ in range(10):
-            next(crew_is_at)
-        print(*(c.pid for c in active_children()), flush=True)
-        for _ in crew_is_at: pass
-    else:
-        threading.Timer(1, lambda: print(*(c.pid for c in active_children()), flush=True)).start()
-        try:
-            next(crew_is_at)
-        except KeyboardInterrupt:
-            print("interrupted")
-            raise SystemExit(130)
+# three workers, of which one has nothing to do
+AT_WORK = """
+with crew_of(work.sleeps, None, jobs=3) as crew:
+    list(crew.each([0.1] * 3))
+    print(*(c.pid for c in active_children()), flush=True)
+    try:
+        list(crew.each([100, 100]))
+    except KeyboardInterrupt:
+        print("interrupted")
+        raise SystemExit(130)
 """
 
 
@@ -137,6 +134,13 @@ def test_a_task_that_kills_its_worker_three_times_is_told(tmp_path: Path) -> Non
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@on_linux
+def test_tasks_that_kill_one_another_are_done_one_by_one(tmp_path: Path) -> None:
+    """The last try of a task has no other beside it: what memory does not hold at once is done all the same."""
+    with crew_of(hungry, str(tmp_path), jobs=2) as crew:
+        assert dict(crew.each(range(4))) == {n: n * n for n in range(4)}
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_arrives_as_it_was_raised(jobs: int) -> None:
     """What a task raises is raised here: of the same class, with the same text; the crew can go on."""
@@ -196,18 +200,29 @@ def test_an_error_that_cannot_be_sent_is_told() -> None:
         pickle.loads(pickle.dumps(answer(_fails, _of_two("first", "second"), None))).opened()  # noqa: S301 - our own
 
 
+def at_work(start: str) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start a process with three workers; return it, and their numbers."""
+    process = started(start + AT_WORK)
+    assert process.stdout is not None
+    workers = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(workers) == 3
+    return process, workers
+
+
 @on_linux
 @pytest.mark.parametrize("start", STARTS)
 def test_ctrl_c_ends_everything_without_a_word(start: str) -> None:
     """On Ctrl-C, which a terminal sends to every process, the parent alone hears it: no traceback, no process left."""
-    process = started(start + NAPS, "long")
-    assert process.stdout is not None
-    workers = [int(pid) for pid in process.stdout.readline().split()]
+    process, workers = at_work(start)
+    time.sleep(0.3)  # until both have begun
+    for pid in workers:
+        os.kill(pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
 
     assert (process.returncode, out, err) == (130, "interrupted\n", "")
-    assert len(workers) == 2
     assert [pid for pid in workers if not gone(pid)] == []
 
 
@@ -215,15 +230,15 @@ def test_ctrl_c_ends_everything_without_a_word(start: str) -> None:
 @pytest.mark.parametrize("start", STARTS)
 def test_workers_end_with_a_parent_that_is_killed(start: str) -> None:
     """A parent that is killed, as a time limit does it, leaves no worker behind."""
-    process = started(start + NAPS, "short")
-    assert process.stdout is not None
-    workers = [int(pid) for pid in process.stdout.readline().split()]
+    process, workers = at_work(start)
     process.kill()
     process.wait(30)
-    process.communicate()
+    left = [pid for pid in workers if not gone(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=30)
 
-    assert len(workers) == 2
-    assert [pid for pid in workers if not gone(pid)] == []
+    assert left == []
 
 
 @on_linux
@@ -231,13 +246,13 @@ def test_what_is_left_early_goes_on_nowhere() -> None:
     """Whoever leaves the crew with tasks under way leaves no process, and gets no more of it."""
     assert json.loads(
         said("""
-with crew_of(work.nap, 0.2, jobs=2) as crew:
-    each = crew.each(range(100))
+with crew_of(work.sleeps, None, jobs=2) as crew:
+    each = crew.each([0.1, *[100] * 9])
     next(each)
     busy = len(active_children())
 after = len(active_children())
 try:
-    print(next(each), next(each), next(each), next(each))
+    list(each)
 except RuntimeError as error:
     print(json.dumps([busy, after, str(error)]))
 """)

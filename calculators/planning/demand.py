@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.serving.arrivals import Arrivals
+from roofcast.calculators.serving.lengths import Apart, Fixed
 from roofcast.calculators.serving.loads import Sending, default_requests, synthetic, traced
 from roofcast.calculators.serving.ranks import quantile
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roofcast.calculators.serving.job import Job, Load
-    from roofcast.calculators.serving.lengths import Apart, Pairs
+    from roofcast.calculators.serving.lengths import Pairs
     from roofcast.calculators.serving.loads import SharedPrefix
     from roofcast.calculators.serving.result import Goal
 
@@ -303,6 +304,19 @@ class Demand:
     def load(self, trial: Trial) -> Load:
         """What a trial sends."""
         return self.sends.at(trial.factor, trial.seed, trial.few or self._count(trial))
+
+    def with_prompt(self, tokens: int) -> Demand:
+        """The same workload with prompts of so many tokens each.
+
+        Raises:
+            UsageError: of a trace, whose prompts are its own.
+        """
+        sends = self.sends
+        if not isinstance(sends, (Rated, Clients)) or not isinstance(sends.lengths, Apart):
+            raise UsageError("--find context: prompts of a trace are its own; give --rate or --concurrency, and --output")
+        apart = replace(sends.lengths, prompt=Fixed(tokens), text=f"{tokens:,} in, {sends.lengths.output.mean:,.0f} out")
+        changed = replace(sends, lengths=apart)
+        return replace(self, sends=changed, shape=shape_of(changed.at(1.0, self.seed), self.goal.percentile))
 
     def one_of(self, replicas: int) -> Demand | None:
         """What comes to one of so many replicas; None where that is no load of the same kind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.planning.demand import Trial
@@ -13,6 +13,7 @@ from roofcast.calculators.planning.trial import (
     Count,
     Range,
     Settled,
+    Tried,
     Verdict,
     judged,
     part_of,
@@ -22,11 +23,19 @@ from roofcast.calculators.planning.trial import (
     tried,
 )
 from roofcast.calculators.planning.weigh import Weighed, weigh
+from roofcast.calculators.serving.highest import highest
 from roofcast.calculators.serving.result import Goal  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.serving.service import Service
+
+
+PROMPT: Final = "prompt"
+LOAD: Final = "load"
+WITHIN: Final = 0.02  # of what is looked for [-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +46,13 @@ class Pick:
         number: of the workload.
         factor: of its load. [-]
         goal: in place of its promise; None is its own.
+        prompt: tokens of all its prompts; None is as they are. [token]
     """
 
     number: int
     factor: float = 1.0
     goal: Goal | None = None
+    prompt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +111,50 @@ class Stretched:
     limit: str
 
 
-Task = Weigh | Settle | Judge | Stretch
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The most of something that so many keep, by simulation.
+
+    Args:
+        machine: of which.
+        pick: the workload.
+        count: how many.
+        of: load or prompt: a factor of the load, or tokens of a prompt.
+        start: to begin with, of the same.
+        limit: no more than that is looked at.
+    """
+
+    machine: Machine
+    pick: Pick
+    count: Count
+    of: str
+    start: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mosted:
+    """What was found.
+
+    Args:
+        value: the most; None where not even the least does.
+        limit, reason: what is hit beyond; empty where nothing is up to what is looked at.
+        at: the run at that; None without one.
+    """
+
+    value: float | None
+    limit: str
+    reason: str
+    at: Tried | None
+
+
+Task = Weigh | Settle | Judge | Stretch | Most
 
 
 class Bench(Protocol):
     """What a worker has."""
 
-    def service(self, machine: Machine, number: int = 0) -> Service:
+    def service(self, machine: Machine, pick: Pick) -> Service:
         """One unit of a machine for a workload, made once.
 
         Raises:
@@ -120,6 +168,8 @@ class Bench(Protocol):
 def picked(demand: Demand, pick: Pick) -> Demand:
     """A workload as it is picked."""
     changed = demand if pick.factor == 1.0 else demand.times(pick.factor)
+    if pick.prompt is not None:
+        changed = changed.with_prompt(pick.prompt)
     return changed if pick.goal is None else replace(changed, goal=pick.goal)
 
 
@@ -141,7 +191,7 @@ def _weigh(task: Weigh, bench: Bench) -> tuple[Weighed, ...]:
 
 def _weighed(machine: Machine, pick: Pick, bench: Bench) -> Weighed:
     try:
-        service = bench.service(machine, pick.number)
+        service = bench.service(machine, pick)
     except UsageError as error:
         return Weighed(limit="refused", reason=str(error))
     return weigh(service, bench.demand(pick))
@@ -149,7 +199,7 @@ def _weighed(machine: Machine, pick: Pick, bench: Bench) -> Weighed:
 
 @perform.register
 def _settle(task: Settle, bench: Bench) -> Settled:
-    service, demand = bench.service(task.machine, task.pick.number), bench.demand(task.pick)
+    service, demand = bench.service(task.machine, task.pick), bench.demand(task.pick)
     if task.machine.pools:
         return settle_pools(service, demand, task.pools, task.units.most)
     return settle(service, demand, task.units)
@@ -157,19 +207,56 @@ def _settle(task: Settle, bench: Bench) -> Settled:
 
 @perform.register
 def _judge(task: Judge, bench: Bench) -> Verdict:
-    return judged(bench.service(task.machine, task.pick.number), bench.demand(task.pick), task.count)
+    return judged(bench.service(task.machine, task.pick), bench.demand(task.pick), task.count)
 
 
 @perform.register
 def _stretch(task: Stretch, bench: Bench) -> Stretched:
-    whole, wanted = bench.service(task.machine, task.pick.number), bench.demand(task.pick)
+    whole, wanted = bench.service(task.machine, task.pick), bench.demand(task.pick)
     service, demand = part_of(whole, wanted, task.count)
     limits: dict[float, str] = {}
 
     def keeps(factor: float) -> bool:
-        found = tried(service, demand, Trial(factor, demand.seed + 1))
+        found = tried(service, demand, Trial(factor, demand.seed))
         limits[factor] = found.limit
         return found.keeps
 
     low, high = stretched(keeps)
     return Stretched(low, "" if high is None else limits[high])
+
+
+@perform.register
+def _most(task: Most, bench: Bench) -> Mosted:
+    """Doubled or halved from the start until it does on one side alone, then halved between, to 2 %."""
+    runs: dict[float, Tried] = {}
+
+    def keeps(value: float) -> bool:
+        if value > task.limit:
+            return False
+        pick = replace(task.pick, **({"prompt": round(value)} if task.of == PROMPT else {"factor": value}))
+        try:
+            service = bench.service(task.machine, pick)
+        except UsageError:
+            return False
+        if service.reason:
+            return False
+        runs[value] = one = tried(*part_of(service, bench.demand(pick), task.count), Trial(1.0, bench.demand(pick).seed), task.count)
+        return one.keeps
+
+    found = highest(keeps, min(task.start, task.limit), WITHIN)
+    if found.rate is not None and keeps_all(keeps, task, found.rate):
+        return Mosted(task.limit, "", "", runs[task.limit])
+    beyond = runs.get(found.beyond) if found.beyond is not None else None
+    if found.rate is None:
+        return Mosted(None, *_said_of(beyond or min(runs.items(), default=(0, None))[1]), None)
+    return Mosted(found.rate, *_said_of(beyond), runs[found.rate])
+
+
+def keeps_all(keeps: Callable[[float], bool], task: Most, found: float) -> bool:
+    """Whether the most that is looked at will do, where what was found lies right below it."""
+    return found * (1 + 2 * WITHIN) >= task.limit and keeps(task.limit)
+
+
+def _said_of(one: Tried | None) -> tuple[str, str]:
+    """Why a run does not keep what is promised; what has no run has no room."""
+    return ("memory", "it does not fit") if one is None else (one.limit, one.reason)
