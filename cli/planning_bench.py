@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from roofcast.calculators.planning.tasks import perform, picked
 
@@ -36,7 +38,8 @@ class Setting:
         demands: the workloads.
         options: of scheduling and memory, by workload.
         efficiencies: constants of expected times.
-        longest: of requests that an engine is started for, by workload; empty where flags say it. [token]
+        longest: of requests that an engine is started for, by workload. [token]
+        key: by which processes tell settings apart.
     """
 
     case: Case
@@ -46,6 +49,7 @@ class Setting:
     options: tuple[Options, ...]
     efficiencies: Efficiencies
     longest: tuple[int | None, ...]
+    key: str = field(default_factory=lambda: uuid4().hex)
 
 
 @dataclass(slots=True)
@@ -155,19 +159,18 @@ def bench_of(setting: Setting) -> Workbench:
     return Workbench(setting, setups)
 
 
-#: the bench of this process, by the setting that it is of
-BENCHES: Final[dict[int, Workbench]] = {}
+#: the bench of each thread, since a worker may have several
+_OWN: Final = threading.local()
 
 
 def bench_for(setting: Setting) -> Workbench:
-    """The bench of this process for a setting; there is one at a time."""
-    bench = BENCHES.get(id(setting))
-    if bench is None or bench.setting is not setting:
-        BENCHES.clear()
-        bench = BENCHES[id(setting)] = bench_of(setting)
+    """The bench of this thread for a setting; there is one at a time."""
+    bench: Workbench | None = getattr(_OWN, "bench", None)
+    if bench is None or bench.setting.key != setting.key:
+        bench = _OWN.bench = bench_of(setting)
     return bench
 
 
 def work(setting: Setting, task: Task) -> Any:  # noqa: ANN401 - by kind of task
-    """Does a task with the bench of this process."""
+    """Does a task with the bench of this thread."""
     return perform(task, bench_for(setting))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.result import Goal
 
 CLOSE: Final = 6  # cheaper ones that are looked at, until one clearly fails
-FASTER: Final = 4  # faster ones that are simulated
+FASTER: Final = 3  # faster ones that are simulated
 DEAREST: Final = 8.0  # times the cheapest, beyond which none is [-]
 HOPELESS: Final = frozenset(("memory", "context", "refused"))  # what no simulation can be made of
 PARTS: Final = (0.5, 0.2, 0.05)  # of the load, that are tried where the whole is too much [-]
@@ -118,7 +118,7 @@ def faster(search: Search) -> None:
     layouts = [
         one
         for one in search.candidates
-        if one.machine.gpu in kinds and one.weighed is None and not one.floor.limit and one.machine.plainness[:2] == (0, 0)
+        if one.machine.gpu in kinds and one.weighed is None and not one.floor.limit and one.machine.plainness[:3] == (0, 0, 1)
     ]
     search.weigh(layouts)
     known = [(one.rank(v.count), v.shown.ttft or 0.0, v.shown.tpot or 0.0) for one in search.candidates if (v := one.found)]
@@ -167,7 +167,7 @@ def doubled(search: Search) -> tuple[Search, Verdict | None]:
     still = None
     if best is not None and best.found is not None:
         same = twice.candidates[known.index(best)]
-        still = twice.judge(same, best.found.count)
+        still = twice.judge(same, best.found.count, brief=True)
     twice.solve()
     return twice, still
 

@@ -40,6 +40,23 @@ class Limits:
     kinds: int = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a candidate stands.
+
+    Args:
+        state: what is known of it.
+        rank: of the fewest units that may do. [USD/h]
+        likely: of as many as will probably do. [USD/h]
+        allowed: whether so few may be had.
+    """
+
+    state: tuple[bool, int]
+    rank: float
+    likely: float
+    allowed: bool
+
+
 def plain(machine: Machine) -> Machine:
     """A machine without its policy, which the closed form does not look at."""
     return replace(machine, policy="", pools=False)
@@ -56,6 +73,7 @@ class Search:
         limits: what a deployment may be.
         run: does tasks, and returns their outcomes in order.
         peers: searches of other workloads whose closed form is asked with this one's; itself among them.
+        standings: where candidates stand, by their identity.
         proving: whether all that may be cheaper than the best is simulated, and the best with all its trials.
     """
 
@@ -66,6 +84,7 @@ class Search:
     run: Run
     peers: list[Search] = field(default_factory=list)
     proving: bool = True
+    standings: dict[int, Standing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.peers = self.peers or [self]
@@ -112,16 +131,28 @@ class Search:
         for one in self.candidates:
             if one.limit:
                 continue
-            least = self.least(one)
-            rank = one.rank(least)
+            standing = self.standing(one)
             of_kind = best.get(one.machine.gpu, inf)
-            if rank >= of_kind or rank > worst or not self.allowed(one, least):
+            if standing.rank >= of_kind or standing.rank > worst or not standing.allowed:
                 continue
-            likely = max(rank, one.rank(Count(max(least.total, one.likely(self.demand)))))
-            if likely < of_kind if rank >= lowest or not self.proving else True:
-                ranked.append((likely if one.weighed else rank, one.machine.plainness, one.machine.gpu, one))
+            cheapest = self.proving and standing.rank < lowest
+            if cheapest or (standing.likely < of_kind and standing.likely <= worst):
+                ranked.append((standing.likely, one.machine.plainness, one.machine.gpu, one))
         ranked.sort(key=lambda row: row[:3])
         return [row[-1] for row in ranked]
+
+    def standing(self, one: Candidate) -> Standing:
+        """Where a candidate stands by what is known of it; reckoned once for each state."""
+        state = one.weighed is not None, one.tried
+        found = self.standings.get(id(one))
+        if found is None or found.state != state:
+            least = self.least(one)
+            rank = one.rank(least)
+            likely = rank
+            if one.weighed is not None:
+                likely = max(rank, one.rank(Count(max(least.total, one.likely(self.demand)))))
+            found = self.standings[id(one)] = Standing(state, rank, likely, self.allowed(one, least))
+        return found
 
     def least(self, one: Candidate) -> Count:
         """Fewest units of a candidate that are not known to fail."""
@@ -135,7 +166,7 @@ class Search:
         """The rank of the cheapest deployment found, by GPU."""
         best: dict[str, float] = {}
         for one in self.candidates:
-            found = one.found
+            found = one.found if one.settled is not None or one.judged else None
             if found is not None:
                 rank = one.rank(found.count)
                 best[one.machine.gpu] = min(rank, best.get(one.machine.gpu, inf))
@@ -214,11 +245,11 @@ class Search:
         below = one.below(rank) if rank < inf else 1 << 30
         return min(below, one.below(worst * (1 + 1e-9)) if worst < inf else 1 << 30)
 
-    def judge(self, one: Candidate, count: Count) -> Verdict:
-        """All trials of one number of replicas, where they were not made."""
+    def judge(self, one: Candidate, count: Count, *, brief: bool = False) -> Verdict:
+        """All trials of one number of replicas, or the first, where they were not made."""
         found = one.judged.get(count)
         if found is None:
-            found = one.judged[count] = self.run([Judge(one.machine, self.pick, count)])[0]
+            found = one.judged[count] = self.run([Judge(one.machine, self.pick, count, brief)])[0]
         return found
 
     @property

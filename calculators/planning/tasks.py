@@ -15,6 +15,7 @@ from roofcast.calculators.planning.trial import (
     Settled,
     Tried,
     Verdict,
+    hopeless_at,
     judged,
     part_of,
     settle,
@@ -82,11 +83,19 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Whether so many will do, by simulation."""
+    """Whether so many will do, by simulation.
+
+    Args:
+        machine: of which.
+        pick: the workload.
+        count: how many.
+        brief: whether the first trial is enough.
+    """
 
     machine: Machine
     pick: Pick
     count: Count
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +216,9 @@ def _settle(task: Settle, bench: Bench) -> Settled:
 
 @perform.register
 def _judge(task: Judge, bench: Bench) -> Verdict:
-    return judged(bench.service(task.machine, task.pick), bench.demand(task.pick), task.count)
+    demand = bench.demand(task.pick)
+    trials = demand.trials[:1] if task.brief else None
+    return judged(bench.service(task.machine, task.pick), demand, task.count, trials)
 
 
 @perform.register
@@ -217,7 +228,9 @@ def _stretch(task: Stretch, bench: Bench) -> Stretched:
     limits: dict[float, str] = {}
 
     def keeps(factor: float) -> bool:
-        found = tried(service, demand, Trial(factor, demand.seed))
+        trial = Trial(factor, demand.seed)
+        found = hopeless_at((service, demand), trial, task.count) if factor > 1 else None
+        found = found or tried(service, demand, trial)
         limits[factor] = found.limit
         return found.keeps
 

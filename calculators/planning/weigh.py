@@ -58,6 +58,7 @@ class Replica:
         times: of its steps.
         reading: prompts a second of a replica that does nothing else. [1/s]
         alone: reading a mean prompt when nothing else is to do. [s]
+        full: what a prompt adds to a step that has as many as it takes. [s]
         made: steps that were asked for, by their sequences: in the mean, and what each prompt adds to one.
     """
 
@@ -66,6 +67,7 @@ class Replica:
     times: StepTimes
     reading: float
     alone: float
+    full: float
     made: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def step(self, sequences: int) -> float:
@@ -102,13 +104,9 @@ class Replica:
         each, beside = max(1, round(shape.new)), sequences * shape.new / shape.steps
         room = max(1, tokens - sequences)
         piece = min(each, room)
-        full = max(1, room // piece)
-        held = sequences * shape.context
-        ways = []
-        for count in dict.fromkeys((min(max(1, round(beside / piece)), full), full)):
-            read = self.times.mixed(sequences, held, [(piece, 0, True)] * count, plain)
-            ways.append(max(0.0, read - plain) / (piece * count) * shape.new)
-        added = min(ways)
+        count = min(max(1, round(beside / piece)), max(1, room // piece))
+        read = self.times.mixed(sequences, sequences * shape.context, [(piece, 0, True)] * count, plain)
+        added = min(self.full, max(0.0, read - plain) / (piece * count) * shape.new)
         return plain + sequences / shape.steps * added, added
 
     def first(self, rate: float) -> float:
@@ -150,7 +148,15 @@ def replica_of(service: Service, demand: Demand) -> Replica:
     alone = times.mixed(0, 0.0, [(new, 0, True)], inf)
     all_ = alone if together == 1 else times.mixed(0, 0.0, [(new, 0, True)] * together, inf)
     best = max(1 / (alone - server.between), together / (all_ - server.between))
-    return Replica(service, demand, times, best, alone)
+    return Replica(service, demand, times, best, alone, _full(times, new, service.scheduling.tokens) * shape.new / new)
+
+
+def _full(times: StepTimes, new: int, tokens: int) -> float:
+    """What each of as many prompts as a step takes adds to it. [s]"""
+    piece = min(new, max(1, tokens - 1))
+    count = max(1, (tokens - 1) // piece)
+    plain = times.decode(1, 2.0)
+    return max(0.0, times.mixed(1, 1.0, [(piece, 0, True)] * count, plain) - plain) / count * new / piece
 
 
 def weigh(service: Service, demand: Demand) -> Weighed:
