@@ -106,7 +106,7 @@ def plan(
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", help="Kinds of GPUs whose cheapest deployment is looked for (default: 5).")
+        int | None, typer.Option("--top", metavar="N", help="Kinds of GPUs whose cheapest deployment is looked for (default: 3).")
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="Processes (default: one a core).")] = None,
     dask: Annotated[

@@ -37,7 +37,7 @@ class Limits:
 
     gpus: int = 64
     cost: float = inf
-    kinds: int = 5
+    kinds: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,8 @@ class Search:
         """All trials of one number of replicas, or the first, where they were not made."""
         found = one.judged.get(count)
         if found is None:
-            found = one.judged[count] = self.run([Judge(one.machine, self.pick, count, brief)])[0]
+            doubtful = one.found is None or count < one.found.count
+            found = one.judged[count] = self.run([Judge(one.machine, self.pick, count, brief, doubtful)])[0]
         return found
 
     @property

@@ -90,12 +90,14 @@ class Judge:
         pick: the workload.
         count: how many.
         brief: whether the first trial is enough.
+        doubtful: whether it is likely not kept.
     """
 
     machine: Machine
     pick: Pick
     count: Count
     brief: bool = False
+    doubtful: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ def _settle(task: Settle, bench: Bench) -> Settled:
 def _judge(task: Judge, bench: Bench) -> Verdict:
     demand = bench.demand(task.pick)
     trials = demand.trials[:1] if task.brief else None
-    return judged(bench.service(task.machine, task.pick), demand, task.count, trials)
+    return judged(bench.service(task.machine, task.pick), demand, task.count, trials, doubtful=task.doubtful)
 
 
 @perform.register

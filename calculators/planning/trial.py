@@ -198,7 +198,9 @@ def _worse(ran: Ran, goal: Goal) -> str:
     return "ttft" if ttft >= tpot else "tpot"
 
 
-def judged(service: Service, demand: Demand, count: Count, trials: Sequence[Trial] | None = None) -> Verdict:
+def judged(
+    service: Service, demand: Demand, count: Count, trials: Sequence[Trial] | None = None, *, doubtful: bool = True
+) -> Verdict:
     """Trials of so many replicas: all keep what is promised, none does, or some.
 
     Args:
@@ -206,13 +208,14 @@ def judged(service: Service, demand: Demand, count: Count, trials: Sequence[Tria
         demand: what comes.
         count: how many.
         trials: the workload's own where none are given.
+        doubtful: whether it is likely not kept, so that few requests are looked at first.
     """
     part, whole, done = part_of(service, demand, count), (counted(service, count), demand), []
     every = demand.trials if trials is None else trials
     for number, trial in enumerate(every):
-        failed = number > 0 and done[-1].keeps is False
+        failed = doubtful if number == 0 else not done[-1].keeps
         last = number == len(every) - 1 and number > 0  # the last of several is of all replicas, as they are
-        found = hopeless_at(part, trial, count) if number == 0 or failed else None
+        found = hopeless_at(part, trial, count) if failed else None
         if found is None:
             found = tried(*(whole if last else part), trial, count)
         done.append(found)
@@ -236,9 +239,9 @@ def hopeless_at(part: tuple[Service, Demand], trial: Trial, count: Count) -> Tri
     return first if first.share is not None and first.share < promised - gap else None
 
 
-def screened(service: Service, demand: Demand, count: Count) -> Verdict:
+def screened(service: Service, demand: Demand, count: Count, *, doubtful: bool = True) -> Verdict:
     """The first trial alone, with 3 % more load; of a third of its requests where these are hopeless already."""
-    return judged(service, demand, count, demand.trials[:1])
+    return judged(service, demand, count, demand.trials[:1], doubtful=doubtful)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +292,7 @@ def settle(service: Service, demand: Demand, units: Range) -> Settled:
 
     def keeps(count: int) -> bool:
         if count not in tried_:
-            tried_[count] = screened(service, demand, Count(count))
+            tried_[count] = screened(service, demand, Count(count), doubtful=count < units.likely)
         return bool(tried_[count].meets)
 
     low, high = units.least - 1, None  # one that will not do, one that does

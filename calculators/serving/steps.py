@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.expected.host import HostConstants
 
 TILE: Final = 64  # rows of the smallest tile of matrix products: between its ends their time is a straight line [token]
-EXACT: Final = 512  # tokens up to which each number is computed by itself [token]
+EXACT: Final = 128  # tokens up to which each number is computed by itself [token]
+SMALL: Final = 512  # tokens up to which tiles have a quarter of the rows [token]
 RATIO: Final = 1.15  # from one context to the next that attention is computed at
 PIECE: Final = 32  # tokens between prompts that attention is computed at [token]
 LONGEST: Final = 1 << 26  # [token]
@@ -44,7 +45,7 @@ def knots(caps: Sequence[int] = ()) -> list[int]:
 class StepTimes:
     """Times of steps: as `Estimate` sums them, with attention interpolated between contexts that lie close together.
 
-    A step's time is tokens(T) + logits(P) + attention(B, mean context) + sum of prompts' pieces + host. Tokens up to 512
+    A step's time is tokens(T) + logits(P) + attention(B, mean context) + sum of prompts' pieces + host. Tokens up to 128
     and the ends of tiles beyond, and every number of sequences, are computed as they first come; so are contexts at
     1.15 times one another. In between it is a straight line, off by less than 0.5 %. [s]
 
@@ -103,8 +104,9 @@ class StepTimes:
     def _tiled(self, phase: str, tokens: int) -> Cost:
         if tokens <= EXACT:
             return self._parts.tokens(phase, tokens)
-        low = (tokens - 1) // TILE * TILE + 1
-        high, share = low + TILE - 1, (tokens - low) / (TILE - 1)
+        tile = TILE // 4 if tokens <= SMALL else TILE
+        low = (tokens - 1) // tile * tile + 1
+        high, share = low + tile - 1, (tokens - low) / (tile - 1)
         return _between(self._end(phase, low), self._end(phase, high), share)
 
     def _end(self, phase: str, tokens: int) -> Cost:
@@ -150,7 +152,7 @@ class StepTimes:
         found = self._pieces.get(key)
         if found is None:
             low = new // PIECE * PIECE
-            if new <= EXACT or new == low:
+            if new <= SMALL or new == low:
                 found = self._parts.chunk(phase, new, 0)
             else:
                 ends = self.piece(phase, low, 0), self.piece(phase, low + PIECE, 0)
