@@ -117,12 +117,13 @@ def read_workloads(path: str, base: AskedDemand) -> list[AskedDemand]:
     """
     from pathlib import Path
 
-    from roofcast.hwdb.files import AcceleratorFileError, read_text, read_yaml
+    from roofcast.hwdb.files import AcceleratorFileError, read_document, read_text
 
     try:
-        raw = read_yaml(Path(path), read_text(Path(path)))
+        raw = read_document(Path(path), read_text(Path(path), named=False), own=False)
     except (AcceleratorFileError, OSError, ValueError) as error:
-        raise UsageError(f"--workloads {path}: {getattr(error, 'strerror', None) or error}") from error
+        said = str(getattr(error, "strerror", None) or error).removeprefix(f"{path}: ")
+        raise UsageError(f"--workloads {path}: {said}") from error
     if isinstance(raw, dict) and set(raw) == {"workloads"}:
         raw = raw["workloads"]
     if not isinstance(raw, list) or not raw:

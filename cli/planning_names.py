@@ -129,7 +129,7 @@ class Names:
             made += ["--rate", load.rate if load.rate is not None and "@" in load.rate else f"{rate:.12g}"]
         elif load.rate is not None:
             made += ["--rate", load.rate]
-        count = demand.sends.requests(1.0, demand.shape.output)
+        count = demand.sends.requests(1.0, demand.shape.output) or load.requests
         made += [] if count is None else ["--requests", str(count)]
         return [*made, "--seed", str(load.seed + ANOTHER)]
 

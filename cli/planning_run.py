@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.planning.inverse import Answered
+    from roofcast.calculators.planning.machines import Machine
     from roofcast.calculators.planning.search import Run, Search
     from roofcast.cli.crew import Crew
     from roofcast.cli.progress import ShardProgress
@@ -76,13 +77,13 @@ class Answer:
     Args:
         ready: the question.
         result: the answer.
-        found: what was found for each workload.
+        best: the best machine of each; None where there is none.
         stopped: what ended the search early; empty where nothing did.
     """
 
     ready: Prepared
     result: PlanResult
-    found: Sequence[Found]
+    best: Sequence[Machine | None]
     stopped: str
 
 
@@ -110,7 +111,11 @@ def answered(asked: AskedPlan) -> Answer:
     machines = ready.machines()
     inverse: list[Answered] = []
     found, stopped = _searched(ready, lambda run: ready.searches(machines, run), inverse)
-    return Answer(ready, _result(ready, found, inverse, partial=bool(stopped)), found, stopped)
+    if asked.find is None:
+        best = [None if one.search.best is None else one.search.best.machine for one in found]
+    else:
+        best = [one.candidate.machine for one in inverse[:1]]
+    return Answer(ready, _result(ready, found, inverse, partial=bool(stopped)), best, stopped)
 
 
 def _searched(

@@ -16,16 +16,16 @@ def said_of(answer: Answer) -> Remarks:
     """Assumptions of the best deployment of each workload, and of the search."""
     from roofcast.calculators.estimate import constants_remarks, ready_remarks
 
-    ready, result, stopped = answer.ready, answer.result, answer.stopped
+    ready, result = answer.ready, answer.result
     bench, said = bench_for(ready.setting), Remarks()
-    for number, found in enumerate(answer.found):
-        best = found.search.best
-        if best is not None:
-            service, of_service = bench.told(best.machine, Pick(number))
+    for number, machine in enumerate(answer.best):
+        if machine is not None:
+            service, of_service = bench.told(machine, Pick(number))
             said += of_service + ready_remarks(service.ready, ()) + constants_remarks(service.ready)
-    shown = {row.deployment.weights for row in result.plans if row.meets_slo} - {None}
+    rows = [*(row for row in result.plans if row.meets_slo), *result.found]
+    shown = {row.deployment.weights for row in rows} - {None}
     quantised = sorted(map(str, shown))
-    longest = {row.deployment.max_model_len for row in result.plans} - {None}
+    longest = {row.deployment.max_model_len for row in (*result.plans, *result.found)} - {None}
     setting = ready.setting
     return (
         said
@@ -41,7 +41,6 @@ def said_of(answer: Answer) -> Remarks:
                 else None,
             ],
             warnings=[
-                f"{stopped}: what was not looked at may be cheaper" if stopped else None,
                 "nothing is promised: it is enough that requests are answered as fast as they come; give --ttft or --tpot"
                 if any(not demand.goal.given for demand in setting.demands)
                 else None,

@@ -144,6 +144,24 @@ def read_yaml(path: Path, text: str | None = None, fields: str = FIELDS, *, own:
     Raises:
         AcceleratorFileError: not YAML, not a mapping of fields, or YAML's anchors, aliases or tags are used.
     """
+    found = read_document(path, text, own=own)
+    if not isinstance(found, dict):
+        kind = "empty" if found is None else f"a {type(found).__name__}"
+        raise AcceleratorFileError(f"{path}: is {kind}; it must map fields such as {fields} to values")
+    return found
+
+
+def read_document(path: Path, text: str | None = None, *, own: bool | None = None) -> Any:  # noqa: ANN401 - any YAML
+    """Read whatever one file holds: a mapping, a list or a value.
+
+    Args:
+        path: the file.
+        text: its content, where the caller has read it already.
+        own: whether it is the project's own, which needs no guard; None is by its folder.
+
+    Raises:
+        AcceleratorFileError: not YAML, or YAML's anchors, aliases or tags are used.
+    """
     import yaml
 
     content = read_text(path) if text is None else text
@@ -154,16 +172,12 @@ def read_yaml(path: Path, text: str | None = None, fields: str = FIELDS, *, own:
         loader = make_loader(content)
         document = loader.get_single_node()
         _refuse_twice(document)
-        found = loader.construct_document(document) if document else None
+        return loader.construct_document(document) if document else None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2024-99-99
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise AcceleratorFileError(f"{path}: not readable as YAML{where}: {problem}") from error
-    if not isinstance(found, dict):
-        kind = "empty" if found is None else f"a {type(found).__name__}"
-        raise AcceleratorFileError(f"{path}: is {kind}; it must map fields such as {fields} to values")
-    return found
 
 
 def _refuse_tricks(loader: Any) -> None:  # noqa: ANN401 - the C loader has no types

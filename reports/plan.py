@@ -95,7 +95,7 @@ def plan_notes(result: PlanResult) -> Remarks:
             FRONT if any(row.pareto for row in result.plans) else None,
             _shapes(result),
             CLOSE if any(row.meets_slo is None for row in result.plans) else None,
-            ABOUT if any(row.basis == CLOSED_FORM for row in result.plans) else None,
+            ABOUT if any(row.basis == CLOSED_FORM and row.tpot_seconds is not None for row in result.plans) else None,
             *found_why(result),
             *price_notes(result),
         ],

@@ -9,7 +9,7 @@ from roofcast.calculators.planning.rows import CLOSED_FORM
 from roofcast.reports.document import table
 from roofcast.reports.dollars import money, plain_money
 from roofcast.reports.numbers import NOTHING, count, figures, fixed, millis, ratio
-from roofcast.reports.plan_words import best_of, gpus_words, limit_name, named, shape_words
+from roofcast.reports.plan_words import best_of, engine_words, gpus_words, limit_name, named, shape_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ class Setting:
 
 
 SETTINGS: Final = (
-    Setting("engine", lambda one: one.engine, "engine {}"),
+    Setting("engine", lambda one: engine_words(one.engine), "{}"),
     Setting("weights", lambda one: one.weights or "as stored", "weights {}"),
     Setting("KV", lambda one: one.kv, "KV cache {}"),
     Setting("policy", lambda one: one.policy, "policy {}"),
@@ -218,8 +218,8 @@ Source = tuple[str | None, str | None]
 
 def source_letters(result: PlanResult) -> dict[Source, str]:
     """Every source of a price that is shown, and the letter that stands for it: a to z, then aa, ab ..."""
-    shown = _shown_gpus(result)
-    found = dict.fromkeys((gpu.source, gpu.as_of) for gpu in _priced(result) if gpu.gpu in shown)
+    priced = {gpu.gpu: gpu for gpu in _priced(result)}
+    found = dict.fromkeys((priced[name].source, priced[name].as_of) for name in _shown_gpus(result) if name in priced)
     return {source: _letters(number) for number, source in enumerate(found)}
 
 
@@ -241,20 +241,24 @@ def _priced(result: PlanResult) -> list[PricedGpu]:
     return [gpu for gpu in result.gpus if gpu.price_per_gpu_hour is not None]
 
 
-def _shown_gpus(result: PlanResult) -> set[str]:
-    """GPUs of all deployments that are named anywhere."""
+def _shown_gpus(result: PlanResult) -> list[str]:
+    """GPUs of all deployments that are named anywhere, in their order."""
     later = (workload.doubled.plan for workload in result.workloads if workload.doubled)
     plans = [*result.plans, *(plan for plan in later if plan is not None)]
-    return {row.deployment.gpu for row in plans} | {row.deployment.gpu for row in result.found}
+    named = [*(row.deployment.gpu for row in result.found), *(row.deployment.gpu for row in plans)]
+    return list(dict.fromkeys(named))
 
 
 def price_notes(result: PlanResult) -> list[str]:
     """Where prices are from, a line a source, and which GPUs have none."""
-    shown, lines = _shown_gpus(result), []
+    priced, lines = {gpu.gpu: gpu for gpu in _priced(result)}, []
+    shown = [priced[name] for name in _shown_gpus(result) if name in priced]
     for (source, as_of), letter in source_letters(result).items():
-        own = [gpu for gpu in _priced(result) if (gpu.source, gpu.as_of) == (source, as_of) and gpu.gpu in shown]
-        when = f", as of {as_of}" if as_of else ""
-        prices = ", ".join(_price(gpu) for gpu in own)
+        own = [gpu for gpu in shown if (gpu.source, gpu.as_of) == (source, as_of)]
+        notes = {gpu.note for gpu in own}
+        same = notes.pop() if len(notes) == 1 else None
+        when = "".join(f", {said}" for said in (f"as of {as_of}" if as_of else None, same) if said)
+        prices = ", ".join(_price(gpu, noted=same is not None) for gpu in own)
         lines.append(f"source {letter}: {_source_words(source, own)}{when}: {prices} an hour and GPU")
     return [*lines, *_unpriced(result)]
 
@@ -265,8 +269,9 @@ def _source_words(source: str | None, gpus: Iterable[PricedGpu]) -> str:
     return " ".join([source or "a price that is given", *(f"({url})" for url in places)])
 
 
-def _price(gpu: PricedGpu) -> str:
-    note = f" ({gpu.note})" if gpu.note else ""
+def _price(gpu: PricedGpu, *, noted: bool) -> str:
+    """A price, with what is to be known of it where that is not said of all."""
+    note = f" ({gpu.note})" if gpu.note and not noted else ""
     return f"{gpu.gpu} {money(gpu.price_per_gpu_hour)}{note}"
 
 

@@ -82,8 +82,21 @@ def deployment_words(deployment: PlanDeployment, *, formats: bool = True) -> str
     apart = ""
     if one.prefill_replicas is not None and one.decode_replicas is not None:
         apart = f"{_replicas(one.prefill_replicas)} for prompts and {count(one.decode_replicas)} for decode"
-    how = [one.engine, f"weights {one.weights or 'as stored'}", f"KV cache {one.kv}", one.policy] if formats else []
+    how = (
+        [engine_words(one.engine), f"weights {one.weights or 'as stored'}", f"KV cache {one.kv}", one.policy]
+        if formats
+        else []
+    )
     return ", ".join(part for part in (gpus_words(one), shared, apart, *how) if part)
+
+
+def engine_words(engine: str) -> str:
+    """An engine, or that none is named.
+
+    >>> engine_words("vllm"), engine_words("none")
+    ('vllm', 'no engine')
+    """
+    return "no engine" if engine == "none" else engine
 
 
 def cost_words(row: PlanRow) -> str:
@@ -170,7 +183,8 @@ def _looked_at(result: PlanResult, workload: WorkloadRow) -> str:
     gpus = len(result.gpus)
     on = f" on {count(gpus)} GPU type{'s' if gpus != 1 else ''}" if gpus else ""
     rest = workload.considered - workload.refused - workload.weighed
-    costly = f"; {count(rest)} cost more by their roofline alone" if rest > 0 else ""
+    why = "cost more" if workload.best is not None else "are passed over"
+    costly = f"; {count(rest)} {why} by their roofline alone" if rest > 0 else ""
     return (
         f"looked at: {count(workload.considered)} deployments{on}: {count(workload.refused)} ruled out, "
         f"{count(workload.weighed)} weighed by the closed form, {count(workload.simulated)} simulated{costly}"

@@ -180,7 +180,7 @@ def test_what_all_rows_share_stands_above_the_table() -> None:
     few = replace(BASE, plans=BASE.plans[2:5], workloads=[workload(best=0)])
     table = plan_table(few, few.workloads[0])
 
-    assert table.title == "deployments, cheapest first: engine vllm, weights as stored, KV cache bf16, policy chunked"
+    assert table.title == "deployments, cheapest first: vllm, weights as stored, KV cache bf16, policy chunked"
     assert not {"engine", "weights", "KV", "policy"} & set(table.header)
     assert {"engine", "weights", "KV", "policy"} <= set(plan_table(BASE, BASE.workloads[0]).header)
 
@@ -235,7 +235,7 @@ def test_prices_have_their_sources_and_dates() -> None:
     )
     assert "source c: lambda (https://lambda/pricing), as of 2026-11-18: h100-sxm $2.49 an hour and GPU\n" in said
     assert "b200" not in said
-    assert "source a: --gpu-price: l40s $0.50 (my own) an hour and GPU\n" in text_of(alone)
+    assert "source a: --gpu-price, my own: l40s $0.50 an hour and GPU\n" in text_of(alone)
     assert "price\nfrom" not in page_of(alone).tables[0].header
 
 

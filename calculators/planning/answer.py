@@ -19,6 +19,8 @@ from roofcast.calculators.planning.rows import (
     WorkloadRow,
 )
 
+CLOSE: Final = 3  # of them that are shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -211,9 +213,22 @@ def _shown(found: Found) -> list[Placed]:
     chosen = {(id(one.candidate), one.count): one for one in [*kinds.values(), *unbeaten]}
     if best is not None and best.found is not None:
         chosen.setdefault((id(best), best.found.count), Placed(best, best.found.count, best.found))
-    for one in [*found.below, *([found.miss] if found.miss is not None and best is None else [])]:
+    for one in [*_close(search), *found.below, *([found.miss] if found.miss is not None and best is None else [])]:
         chosen.setdefault((id(one.candidate), one.count), one)
     return sorted(chosen.values(), key=lambda one: (one.rank, one.meets is not True, one.candidate.machine.plainness))
+
+
+def _close(search: Search) -> list[Placed]:
+    """Cheaper ones than the best that keep what is promised in some trials and in others not."""
+    best = search.best
+    bound = inf if best is None or best.found is None else best.rank(best.found.count)
+    found = [
+        Placed(one, count, verdict)
+        for one in search.candidates
+        for count, verdict in one.judged.items()
+        if verdict.meets is None and one.rank(count) < bound
+    ]
+    return sorted(found, key=lambda one: -one.rank)[:CLOSE]
 
 
 def _two(verdict: Verdict | None) -> tuple[float, float]:

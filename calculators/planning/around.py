@@ -23,7 +23,7 @@ DEAREST: Final = 8.0  # times the cheapest, beyond which none is [-]
 HOPELESS: Final = frozenset(("memory", "context", "refused"))  # what no simulation can be made of
 PARTS: Final = (0.5, 0.2, 0.05)  # of the load, that are tried where the whole is too much [-]
 ROOMIER: Final = 8  # times as many GPUs, likewise [-]
-BEYOND: Final = 1.05  # of a limit that is tried next where one will not do [-]
+BEYOND: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)  # of a limit, that are tried where it is too short [-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,24 +262,17 @@ def _solved(search: Search) -> Placed | None:
 
 
 def _later(search: Search, name: str) -> Easier | None:
-    """The least limit of a time that is kept, if all else stays: what the cheapest takes without it, to two digits up."""
+    """The least limit of a time that is kept, if all else stays: the first of some beyond it, each to two digits."""
     goal, field = search.demand.goal, f"{name}_seconds"
-    if getattr(goal, field) is None:
+    asked = getattr(goal, field)
+    if asked is None:
         return None
     limits = replace(search.limits, kinds=1)
-    placed = _solved(_refloored(search, replace(goal, **{field: None}), limits))
-    if placed is None or placed.verdict is None:
-        return None
-    times = [value for one in placed.verdict.tried if (value := getattr(one, name)) is not None]
-    limit = _up(max(times, default=0.0))
-    for _ in range(CLOSE):
-        if limit <= getattr(goal, field):
-            limit = _up(getattr(goal, field) * BEYOND)
-        trial = again(search, replace(search.pick, goal=replace(goal, **{field: limit})), limits, [placed.candidate])
-        verdict = trial.judge(trial.candidates[0], placed.count)
-        if verdict.meets:
-            return Easier(f"--{name}", limit, Placed(placed.candidate, placed.count, verdict))
-        limit = _up(limit * BEYOND)
+    for factor in BEYOND:
+        limit = _up(asked * factor)
+        placed = _solved(_refloored(search, replace(goal, **{field: limit}), limits))
+        if placed is not None:
+            return Easier(f"--{name}", limit, placed)
     return None
 
 

@@ -103,10 +103,9 @@ class Verdict:
 
     @property
     def failing(self) -> Tried | None:
-        """The worst trial that does not keep what is promised; None where all do."""
-        return next((one for one in self.tried if not one.keeps and one.trial.factor == 1.0), None) or next(
-            (one for one in self.tried if not one.keeps), None
-        )
+        """The trial that is shown, or else the first that does not keep what is promised; None where all do."""
+        shown = self.shown
+        return shown if not shown.keeps else next((one for one in self.tried if not one.keeps), None)
 
 
 def part_of(service: Service, demand: Demand, count: Count) -> tuple[Service, Demand]:
