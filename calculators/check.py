@@ -28,6 +28,8 @@ PROBLEM: Final = r"(.*?):(\d+): (.*)"
 ROUNDING: Final = 1e-9  # relative; what sums in another order may differ by
 SHARES: Final = 1e-12  # of whole numbers: what a share of one may differ by
 PRICED: Final = "USD/Mtoken"
+RENTED: Final = "USD/h"
+CENTS: Final = 100.0  # US dollars from which cents are enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def judge(rule: Rule, found: Found, kept: Kept | None, update: str, *, accepted:
     """
     verdicts = [_against_limit(rule, found)]
     if accepted and rule.change is not None and found.value is not None and found.lasting:
-        verdicts.append(_Verdict(OK, found.value, _accepted(rule, found.value, kept)))
+        verdicts.append(_Verdict(OK, found.value, _accepted(rule, found, found.value, kept)))
     elif rule.change is not None:
         verdicts.append(_against_baseline(rule, rule.change, found, kept, update))
     told = [one for one in verdicts if one is not None]
@@ -183,7 +185,7 @@ def _against_limit(rule: Rule, found: Found) -> _Verdict | None:
     met = found.lasting and within(about.sign, found.value, rule.limit)
     side = "at least" if about.sign == AT_LEAST else "at most"
     why = f" ({found.reason})" if found.reason and not met else ""
-    said = f"{show(found.value, about.unit)}; {side} {show(rule.limit, about.unit)} is required"
+    said = f"{_shown(rule, found.value, found)}; {side} {show(rule.limit, about.unit)} is required"
     return _Verdict(OK if met else NOT_MET, rule.limit, said + why + _noted(found))
 
 
@@ -194,7 +196,7 @@ def _against_baseline(rule: Rule, change: float, found: Found, kept: Kept | None
         return None
     if kept is None:
         return _Verdict(
-            NOT_TOLD, None, f"{show(found.value, about.unit)}; the baseline has no value of it; run {update}"
+            NOT_TOLD, None, f"{_shown(rule, found.value, found)}; the baseline has no value of it; run {update}"
         )
     if (kept.quantity, kept.unit, kept.basis) != (rule.quantity, about.unit, rule.basis):
         was = " ".join(filter(None, (kept.basis, kept.quantity, f"in {kept.unit}" if kept.unit else "")))
@@ -203,7 +205,7 @@ def _against_baseline(rule: Rule, change: float, found: Found, kept: Kept | None
     met = found.lasting and within(about.sign, found.value, allowed)
     moved = change_of(kept.value, found.value)
     better = "" if not met or moved == SAME else ", which is better" if _improved(about.sign, kept, found) else ""
-    said = f"{show(found.value, about.unit)}, {moved} the baseline's {show(kept.value, about.unit)}{better}"
+    said = f"{_shown(rule, found.value, found)}, {moved} the baseline's {show(kept.value, about.unit)}{better}"
     worse = "less" if about.sign == AT_LEAST else "more"
     most = f"; {show_percent(change, 0 if round(change * 100) == change * 100 else 1)} {worse} is allowed"
     return _Verdict(OK if met else NOT_MET, allowed, said + ("" if better else most) + _noted(found))
@@ -213,9 +215,15 @@ def _noted(found: Found) -> str:
     return f" ({found.note})" if found.note else ""
 
 
-def _accepted(rule: Rule, value: float | bool, kept: Kept | None) -> str:
+def _shown(rule: Rule, value: float | bool, found: Found) -> str:
+    """A value, and whose it is where the rule leaves that open."""
+    shown = show(value, rule.about.unit)
+    return f"{found.of}: {shown}" if found.of else shown
+
+
+def _accepted(rule: Rule, found: Found, value: float | bool, kept: Kept | None) -> str:
     """What is said of a value that becomes the baseline."""
-    now = show(value, rule.about.unit)
+    now = _shown(rule, value, found)
     if kept is None or (kept.quantity, kept.unit, kept.basis) != (rule.quantity, rule.about.unit, rule.basis):
         return f"{now}, new in the baseline"
     return f"{now}, {change_of(kept.value, value)} the former baseline's {show(kept.value, kept.unit)}"
@@ -260,6 +268,8 @@ def show(value: float | bool, unit: str) -> str:
 
     >>> show(104, ""), show(True, ""), show(0.0123, "s"), show(131072, "B/token"), show(0.25, "USD/Mtoken")
     ('104', 'yes', '12.3 ms', '131,072 B/token', '0.25 USD/Mtoken')
+    >>> show(1.584, "USD/h"), show(0.942, "USD/h"), show(2.0, "USD/h"), show(12345.678, "USD/h")
+    ('$1.584 an hour', '$0.942 an hour', '$2 an hour', '$12,345.68 an hour')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -275,5 +285,9 @@ def _four(value: float, unit: str) -> str:
     return f"{value:.4g} {unit}"
 
 
+def _rent(value: float, _: str) -> str:
+    return f"${value:,.2f} an hour" if value >= CENTS else f"${value:.4g} an hour"
+
+
 #: unit -> how its values are shown
-SHOWN: Final[Mapping[str, Callable[[float, str], str]]] = {"s": show_si, "B": show_si, PRICED: _four}
+SHOWN: Final[Mapping[str, Callable[[float, str], str]]] = {"s": show_si, "B": show_si, PRICED: _four, RENTED: _rent}

@@ -28,6 +28,7 @@ LARGEST: Final = 10_000_000  # bytes
 SECTIONS: Final[Mapping[str, str]] = {
     "model": "models",
     "accelerator": "accelerators",
+    "rent": "rents",
     "constants": "constants",
     "roofcast": "versions",
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.cache import kv_bytes_per_token, whole
 from roofcast.calculators.check_load import e2e, goodput, itl, percentile_of, requests_per_second
+from roofcast.calculators.check_plan import cheapest_cost, gpus_needed
 from roofcast.calculators.check_rows import Found
 from roofcast.calculators.cost import HOUR, Load, load_times, token_costs
 from roofcast.calculators.engines.flags import Flags
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.check_load import Loaded
     from roofcast.calculators.check_memory import Room
+    from roofcast.calculators.check_plan import Planned
     from roofcast.calculators.deployment import Ready
     from roofcast.calculators.phases import Point
     from roofcast.modelspec.formats import Format
@@ -51,7 +53,7 @@ class Case:
 
     Args:
         model, revision, encoder_tokens: the model; a branch, tag or commit of a Hub repo; tokens of its encoder.
-        gpu, gpus, tp, pp, ep, dp: the machine, and how it is shared.
+        gpu, gpus, tp, pp, ep, dp: the machine, and how it is shared; of a plan `gpu` may be several, or none.
         network: bandwidth of a device between domains, one direction. [B/s]
         engine, flags: that serves it, and what it is started with.
         weights, kv: formats; None is as stored, and the engine's.
@@ -69,6 +71,7 @@ class Case:
         trace: file of requests, in place of `prompt` and `output`.
         requests, stagger: of a load, and the share by which outputs of clients vary; None is as `simulate` has it.
         ttft, tpot: limits that a request must keep to be counted. [s]
+        max_gpus: of a deployment that a plan looks at; None is as `plan` has it.
     """
 
     model: str = ""
@@ -103,6 +106,7 @@ class Case:
     stagger: float | None = None
     ttft: float | None = None
     tpot: float | None = None
+    max_gpus: int | None = None
 
     @property
     def loaded(self) -> bool:
@@ -133,6 +137,9 @@ class Setups(Protocol):
 
     def most_requests(self, case: Case) -> Found:
         """The most requests a second that keep limits, as `simulate --rate max` answers. [1/s]"""
+
+    def planned(self, case: Case) -> Planned:
+        """The cheapest deployment that keeps limits under a load, as `plan` answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,16 @@ class Quantity:
     def searched(self) -> bool:
         """Whether the rate of its load is what is looked for."""
         return bool(self.loaded) and "rate" not in self.takes
+
+    @property
+    def planned(self) -> bool:
+        """Whether the deployment is what is looked for."""
+        return "max_gpus" in self.takes
+
+    @property
+    def of_several(self) -> bool:
+        """Whether it may be about several kinds of GPUs at once."""
+        return self.planned and "gpu" not in self.needs
 
     @property
     def of_memory(self) -> bool:
@@ -317,6 +334,7 @@ LOADED: Final = TIMED | SENT
 #: fields that mean nothing without a load, and those that mean nothing beside one
 OF_LOADS: Final = LOADS | {"requests", "stagger", "percentile", "output"}
 OF_ONE_STEP: Final = frozenset(("batch", "context", "prefix_hit"))
+PLANNED: Final = MODEL | LOADS | {"gpu", "engine", "engine_version", "flags", "weights", "kv", "network", "basis", "max_gpus", "requests", "prompt", "output", "percentile", "ttft", "tpot"}  # fmt: skip
 #: what must be said under a load, and about which of its requests
 LENGTHS: Final = (*ON, "prompt", "output")
 ABOUT: Final = (*LENGTHS, "percentile")
@@ -360,5 +378,12 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
         "cost of a million tokens", "USD/Mtoken", AT_MOST, "dollars",
         TIMED | {"of", "prompt", "output", "batch", "prefix_hit", "gpu_price"},
         (*ON, "prompt", "output", "batch", "gpu_price"), cost_per_million_tokens,
+    ),
+    "cheapest_cost": Quantity(
+        "rent of the cheapest deployment that keeps limits", "USD/h", AT_MOST, "dollars", PLANNED | {"gpu_price"},
+        ("model",), cheapest_cost, ("model", "prompt", "output", "percentile"),
+    ),
+    "gpus_needed": Quantity(
+        "fewest GPUs that keep limits", "", AT_MOST, "count", PLANNED, ON, gpus_needed, ABOUT,
     ),
 }  # fmt: skip

@@ -19,12 +19,16 @@ class Found:
         reason: why there is no value, or what stands behind a no; empty elsewhere.
         note: what is to be said of the value, whether or not it will do.
         lasting: whether it stays so however many requests come; one that gets worse with each of them meets no limit.
+        of: whose value it is, where the rule leaves that open, as of a plan; empty elsewhere.
+        gpu: id of the accelerator of that; None likewise.
     """
 
     value: float | bool | None
     reason: str = ""
     note: str = ""
     lasting: bool = True
+    of: str = ""
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +72,11 @@ class Locked:
     """What a number was made from."""
 
     kind: str
-    """model, accelerator, constants or roofcast."""
+    """model, accelerator, rent, constants or roofcast."""
     name: str
-    """Of the model (with @revision where one is asked), of the accelerator, or of the constants."""
+    """Of the model (with @revision where one is asked), of the accelerator, also of a rent, or of the constants."""
     found: str
-    """Commit and digest of the config of a model, version of roofcast, digest of the facts else."""
+    """Commit and digest of the config of a model, a rent with its provider and date, version of roofcast, digest of the facts else."""
     locked: str | None
     """What the baseline file has of it; null where it has nothing."""
 
@@ -96,6 +100,6 @@ class CheckResult:
     updated: bool
     """Whether the baseline file was written by this run."""
     locks: list[Locked] = field(default_factory=list)
-    """Models, accelerators and constants behind the numbers, beside what the baseline file has of them."""
+    """Models, accelerators, rents and constants behind the numbers, beside what the baseline file has of them."""
     facts_version: str = ""
-    """Version of roofcast and digest of its accelerators, constants and formulas' release."""
+    """Version of roofcast and digest of its accelerators, rents, constants and formulas' release."""

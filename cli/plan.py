@@ -36,20 +36,29 @@ def plan(
         ),
     ] = None,
     provider: Annotated[
-        str | None, typer.Option("--provider", metavar="NAME", help="Whose prices count, such as runpod (default: see docs).")
+        str | None,
+        typer.Option("--provider", metavar="NAME", help="Whose prices count, such as runpod (default: see docs)."),
     ] = None,
     tp: Annotated[
-        str | None, typer.Option("--tp", metavar="N,...", help="Tensor-parallel sizes (default: 1,2,4,8 as links allow).")
+        str | None,
+        typer.Option("--tp", metavar="N,...", help="Tensor-parallel sizes (default: 1,2,4,8 as links allow)."),
     ] = None,
     pp: Annotated[
-        str | None, typer.Option("--pp", metavar="N,...", help="Pipeline stages (default: 1,2,4 where layers are shared no further).")
+        str | None,
+        typer.Option(
+            "--pp", metavar="N,...", help="Pipeline stages (default: 1,2,4 where layers are shared no further)."
+        ),
     ] = None,
     ep: Annotated[
-        str | None, typer.Option("--ep", metavar="N,...", help="GPUs that share experts (default: 1, and all of a layer's).")
+        str | None,
+        typer.Option("--ep", metavar="N,...", help="GPUs that share experts (default: 1, and all of a layer's)."),
     ] = None,
     network: options.Network = None,
     engine: Annotated[
-        str, typer.Option("--engine", metavar="ENGINE,...", help="Engines whose memory and scheduling count (default: none).")
+        str,
+        typer.Option(
+            "--engine", metavar="ENGINE,...", help="Engines whose memory and scheduling count (default: none)."
+        ),
     ] = "none",
     weights: Annotated[
         str | None,
@@ -72,7 +81,9 @@ def plan(
     scale: loading.Scale = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="TIME", help="A job of --requests N that must be done in that time, such as 8h."),
+        typer.Option(
+            "--deadline", metavar="TIME", help="A job of --requests N that must be done in that time, such as 8h."
+        ),
     ] = None,
     requests: loading.Requests = None,
     prompt: loading.PromptLengths = None,
@@ -85,7 +96,9 @@ def plan(
     stagger: loading.Stagger = None,
     workloads: Annotated[
         str | None,
-        typer.Option("--workloads", metavar="FILE", help="YAML: a list of workloads, each {name: ..., rate: ..., ttft: ...}."),
+        typer.Option(
+            "--workloads", metavar="FILE", help="YAML: a list of workloads, each {name: ..., rate: ..., ttft: ...}."
+        ),
     ] = None,
     seed: loading.Seed = 0,
     ttft: options.Ttft = None,
@@ -106,15 +119,21 @@ def plan(
         ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="N", help="Kinds of GPUs whose cheapest deployment is looked for (default: 3).")
+        int | None,
+        typer.Option("--top", metavar="N", help="Kinds of GPUs whose cheapest deployment is looked for (default: 3)."),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="Processes (default: one a core).")] = None,
     dask: Annotated[
-        str | None, typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a Dask cluster that does the work instead.")
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Scheduler of a Dask cluster that does the work instead."),
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="TIME", help="Time to search, such as 30s; what is found until then is shown. '$20': --max-cost."),
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="Time to search, such as 30s; what is found until then is shown. '$20': --max-cost.",
+        ),
     ] = None,
     efficiency: options.EfficiencyName = "expected",
     encoder_tokens: options.EncoderTokens = None,

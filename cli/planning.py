@@ -105,7 +105,9 @@ class Prepared:
         """A search for each workload, which share what they ask."""
         peers: list[Search] = []
         for number, demand in enumerate(self.setting.demands):
-            candidates = [self.candidate(machine, demand) for machine in machines if demand.sends.rate or not machine.pools]
+            candidates = [
+                self.candidate(machine, demand) for machine in machines if demand.sends.rate or not machine.pools
+            ]
             peers.append(Search(Pick(number), demand, candidates, self.limits, run, peers))
         return peers
 

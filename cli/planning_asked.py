@@ -245,7 +245,9 @@ class AskedLimits:
         try:
             return parse_duration(self.budget)
         except UnitError as error:
-            raise UnitError(f"--budget {self.budget}: write it like 30s (time to search) or '$20' (US dollars an hour)") from error
+            raise UnitError(
+                f"--budget {self.budget}: write it like 30s (time to search) or '$20' (US dollars an hour)"
+            ) from error
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:

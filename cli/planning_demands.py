@@ -56,19 +56,28 @@ class AskedDemand:
             raise UsageError("--rate max: a plan is for a rate; --find rate looks for the most that a machine does")
         goal = self.goal.goal()
         sent = load.load()
-        sends = sends_of(load)
+        sends = sends_of(load) if job is None else job_of(load)
         shape = shape_of(sends.at(1.0, load.seed, None), goal.percentile)
-        return Demand(self.name or sent.name, sends, goal, shape, load.seed, job)
+        name = sent.name
+        if job is not None:
+            name = f"{self.load.requests:,} requests within {self.deadline}, {sent.name.split('Poisson, ')[-1]}"
+        return Demand(self.name or name, name, sends, goal, shape, load.seed, job)
 
     def _jobbed(self) -> tuple[AskedLoad, float | None]:
         """Of a job with a deadline the rate that it takes: requests / time. [1/s]"""
         if self.deadline is None:
             return self.load, None
+        if self.goal.ttft is not None or self.goal.itl is not None:
+            raise UsageError(
+                "--deadline: a job's requests all wait from the first, so that no --ttft or --itl can be promised"
+            )
         if self.load.requests is None:
             raise UsageError(f"--deadline {self.deadline}: of how many requests? give --requests too")
         for option in ("rate", "concurrency", "trace"):
             if getattr(self.load, option) is not None:
-                raise UsageError(f"--deadline and --{option}: a job's requests are all there from the first; give one of them")
+                raise UsageError(
+                    f"--deadline and --{option}: a job's requests are all there from the first; give one of them"
+                )
         try:
             seconds = parse_duration(self.deadline)
         except UnitError as error:
@@ -82,7 +91,7 @@ def sends_of(asked: AskedLoad) -> Sends:
     Raises:
         UsageError, UnitError: naming the option.
     """
-    from roofcast.calculators.planning.demand import MOST_REQUESTS, Clients, Rated, Recorded
+    from roofcast.calculators.planning.sends import MOST_REQUESTS, Clients, Rated, Recorded
     from roofcast.calculators.serving.lengths import pairs_of
 
     if asked.trace is not None:
@@ -95,8 +104,18 @@ def sends_of(asked: AskedLoad) -> Sends:
     if asked.concurrency is not None:
         return Clients(lengths, asked.concurrency, shared, asked.requests)
     if arrivals is None:
-        raise UsageError("nothing is sent; give --rate R, --concurrency N, --trace FILE, or --requests N with --deadline T")
+        raise UsageError(
+            "nothing is sent; give --rate R, --concurrency N, --trace FILE, or --requests N with --deadline T"
+        )
     return Rated(lengths, arrivals, shared, asked.requests)
+
+
+def job_of(asked: AskedLoad) -> Sends:
+    """A job, whose requests are all there from the first."""
+    from roofcast.calculators.planning.sends import Backlog
+
+    lengths, arrivals, shared = asked.parts()
+    return Backlog(lengths, arrivals.stretches[0].rate if arrivals is not None else 1.0, shared)
 
 
 def longest_of(demand: Demand, most: int | None) -> int:
@@ -127,7 +146,9 @@ def read_workloads(path: str, base: AskedDemand) -> list[AskedDemand]:
     if isinstance(raw, dict) and set(raw) == {"workloads"}:
         raw = raw["workloads"]
     if not isinstance(raw, list) or not raw:
-        raise UsageError(f"--workloads {path}: it must be a list of workloads, such as '- {{name: chat, rate: 10, ttft: 500ms}}'")
+        raise UsageError(
+            f"--workloads {path}: it must be a list of workloads, such as '- {{name: chat, rate: 10, ttft: 500ms}}'"
+        )
     if len(raw) > MOST_WORKLOADS:
         raise UsageError(f"--workloads {path}: {len(raw)} workloads; at most {MOST_WORKLOADS}")
     made = [_workload(path, number, one, base) for number, one in enumerate(raw, 1)]

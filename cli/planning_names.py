@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.planning.rows import PlanDeployment
 from roofcast.calculators.planning.tasks import Pick
+from roofcast.calculators.planning.trial import counted
 from roofcast.cli.planning_bench import case_of
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Names:
             decode_replicas=count.writers or None,
             max_model_len=next((value for name in LONGEST if (value := getattr(case.flags, name)) is not None), None),
         )
+        if demand.needed is not None:
+            demand = demand.on(counted(self.bench.service(machine, Pick(number)), count))
         return replace(made, command=self._command(made, case, machine, demand, number))
 
     def _cache(self, case: Case) -> str:
@@ -123,7 +126,9 @@ class Names:
                 continue
             made += ["--" + one.name.replace("_", "-"), str(value)]
         rate, clients = demand.sends.rate, demand.sends.clients
-        if clients is not None:
+        if demand.needed is not None:
+            made += ["--concurrency", str(getattr(demand.sends, "there", 1))]
+        elif clients is not None:
             made += ["--concurrency", str(clients)]
         elif load.trace is None:
             made += ["--rate", load.rate if load.rate is not None and "@" in load.rate else f"{rate:.12g}"]

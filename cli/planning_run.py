@@ -210,9 +210,7 @@ def _meant(ready: Prepared, demand: Demand, one: Answered) -> Demand:
     return demand.with_prompt(round(value)) if ready.asked.find == "context" else demand.times(value)
 
 
-def _result(
-    ready: Prepared, found: Sequence[Found], inverse: Sequence[Answered], *, partial: bool
-) -> PlanResult:
+def _result(ready: Prepared, found: Sequence[Found], inverse: Sequence[Answered], *, partial: bool) -> PlanResult:
     """The answer."""
     writer = Writer(ready.names(), ready.prices)
     if ready.asked.find is not None:
@@ -263,4 +261,3 @@ def inputs_of(ready: Prepared) -> dict[str, object]:
         "efficiency": deployed.efficiency,
         **deployed.lookup.asked,
     }
-

@@ -22,6 +22,7 @@ ORDER: Final = (FAILED, UNDETERMINED, PASSED)
 BADLY_PUT: Final = "badly put"
 WORDS: Final[Mapping[str, str]] = {FAILED: "failed", UNDETERMINED: "unknown", PASSED: "passed"}
 DOLLARS: Final = "USD/Mtoken"
+RENT: Final = "USD/h"
 # unit of a value -> what it is divided by for people, and the unit they then read
 UNITS: Final[Mapping[str, tuple[float, str]]] = {
     "": (1.0, ""),
@@ -31,6 +32,7 @@ UNITS: Final[Mapping[str, tuple[float, str]]] = {
     "token": (1.0, "tokens"),
     "token/s": (1.0, "tokens/s"),
     DOLLARS: (1.0, "$/Mtok"),
+    RENT: (1.0, "$/h"),
 }
 # figures of a number, more where two that differ would read alike
 FIGURES: Final = (4, 6, 9, 12, 15, 17)
@@ -251,13 +253,14 @@ def _notes(result: CheckResult) -> Remarks:
     """Why rules do not pass, and how to read the columns."""
     why = [f"{place(row)}: {row.name}: {row.message}" for row in ordered(result.rules) if row.status != PASSED]
     room = any(headroom(row) is not None for row in result.rules)
-    dollars = any(row.unit == DOLLARS for row in result.rules)
+    units = {row.unit for row in result.rules}
     return remarks(
         notes=[
             *why,
             "room: how far a value is inside its limit, as a share of it; below 0 outside" if room else None,
             "change: against the baseline" if any(row.baseline is not None for row in result.rules) else None,
-            "$/Mtok: US dollars for a million tokens" if dollars else None,
+            "$/Mtok: US dollars for a million tokens" if DOLLARS in units else None,
+            "$/h: US dollars an hour of all GPUs" if RENT in units else None,
             f"facts: {result.facts_version}" if result.facts_version else None,
         ]
     )

@@ -181,10 +181,10 @@ def wanted(panel: Panel, frame: Box, most: int, font: Font) -> dict[Label, PlanM
             groups.append([mark])
         else:
             near.append(mark)
-    differ = len({mark.row.deployment.weights for mark in panel.marks}) > 1
+    names = names_of(panel)
     labels: dict[Label, PlanMark] = {}
     for group in groups[:most]:
-        text = font.shown(_text(group, panel.workload, weights=differ))
+        text = font.shown(_text(group, panel.workload, names[group[0].number]))
         spot = panel.spot(frame, group[0].cost, group[0].seconds)
         labels[Label(text, spot, font.width(text) + BESIDE, SMALL * LETTER)] = group[0]
     return labels
@@ -196,10 +196,23 @@ def _near(panel: Panel, frame: Box, first: PlanMark, other: tuple[str, Spot]) ->
     return first.state == state and math.dist(panel.spot(frame, first.cost, first.seconds), spot) < NEAR
 
 
-def _text(group: Sequence[PlanMark], workload: WorkloadRow, *, weights: bool) -> str:
+def names_of(panel: Panel) -> dict[int, str]:
+    """Names of deployments by their numbers: with weights where these differ, with the cache where one is else as another."""
+    differ = len({mark.row.deployment.weights for mark in panel.marks}) > 1
+    names = {mark.number: short_name(mark.row.deployment, weights=differ) for mark in panel.marks}
+    caches: dict[str, set[str]] = {}
+    for mark in panel.marks:
+        caches.setdefault(names[mark.number], set()).add(mark.row.deployment.kv)
+    return {
+        mark.number: f"{name} KV {mark.row.deployment.kv}" if len(caches[name]) > 1 else name
+        for mark in panel.marks
+        for name in [names[mark.number]]
+    }
+
+
+def _text(group: Sequence[PlanMark], workload: WorkloadRow, name: str) -> str:
     """Name of a deployment, how many others stand there, and by what it fails."""
     first = group[0]
-    name = short_name(first.row.deployment, weights=weights)
     name = name if len(name) <= LONGEST else f"{name[: LONGEST - 12]}...{name[-9:]}"
     best = BEST if first.number == workload.best else ""
     more = f" and {len(group) - 1} more" if len(group) > 1 else ""

@@ -172,7 +172,15 @@ def test_equal_deployments_share_a_label() -> None:
     """It says how many they are."""
     [axes] = drawn(RESULTS["equal"]).axes
 
-    assert "best: l40s fp8 and 5 more" in labels(axes)
+    assert "best: l40s fp8 KV bf16 and 5 more" in labels(axes)
+
+
+def test_names_tell_deployments_apart_by_their_cache_where_nothing_else_does() -> None:
+    """And have no such word else."""
+    cached = replace(BASE.plans[2], deployment=deployment("l40s", kv="fp8"), tpot_seconds=0.02)
+    [axes] = drawn(replace(BASE, plans=[*BASE.plans, cached])).axes
+
+    assert {"best: l40s KV bf16", "l40s KV fp8", "mi300x"} <= set(labels(axes))
 
 
 def test_what_has_no_price_or_time_is_counted() -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.trial import Count, Tried, Verdict
 
 
-
 class Naming(Protocol):
     """How deployments are called."""
 
@@ -120,7 +119,7 @@ class Writer:
         miss = found.miss
         workload = WorkloadRow(
             name=demand.name,
-            load=demand.load(demand.trials[-1]).name,
+            load=demand.says,
             requests_per_second=demand.sends.rate,
             concurrency=demand.sends.clients,
             prompt_tokens=demand.shape.prompt,

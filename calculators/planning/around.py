@@ -118,10 +118,15 @@ def faster(search: Search) -> None:
     layouts = [
         one
         for one in search.candidates
-        if one.machine.gpu in kinds and one.weighed is None and not one.floor.limit and one.machine.plainness[:3] == (0, 0, 1)
+        if one.machine.gpu in kinds
+        and one.weighed is None
+        and not one.floor.limit
+        and one.machine.plainness[:3] == (0, 0, 1)
     ]
     search.weigh(layouts)
-    known = [(one.rank(v.count), v.shown.ttft or 0.0, v.shown.tpot or 0.0) for one in search.candidates if (v := one.found)]
+    known = [
+        (one.rank(v.count), v.shown.ttft or 0.0, v.shown.tpot or 0.0) for one in search.candidates if (v := one.found)
+    ]
     open_ = [
         (one.rank(count), one.weighed.ttft, one.weighed.tpot, one)
         for one in search.candidates

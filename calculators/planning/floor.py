@@ -120,7 +120,9 @@ def floor_of(device: Device, machine: Machine, shape: Shape, goal: Goal) -> Floo
     if room <= 0:
         return Floor(0.0, ttft, tpot, "memory", _short(work.weights, machine))
     if goal.ttft_seconds is not None and ttft > goal.ttft_seconds:
-        return Floor(0.0, ttft, tpot, "ttft", f"its roofline alone takes {_ms(ttft)} to read a prompt of {shape.new_at:,}")
+        return Floor(
+            0.0, ttft, tpot, "ttft", f"its roofline alone takes {_ms(ttft)} to read a prompt of {shape.new_at:,}"
+        )
     bounded = goal.tpot_seconds is not None and goal.percentile >= HALF
     if bounded and tpot > goal.tpot_seconds:  # type: ignore[operator] - bounded says it is there
         return Floor(0.0, ttft, tpot, "tpot", f"reading its weights alone takes {_ms(tpot)} a step")

@@ -236,7 +236,9 @@ class Search:
             tops.append(units.most)
         for one, settled, top in zip(some, self.run(tasks), tops, strict=True):
             others = one.settled.others if one.settled else ()
-            one.settled = Settled(settled.best or (one.settled.best if one.settled else None), (*others, *settled.others))
+            one.settled = Settled(
+                settled.best or (one.settled.best if one.settled else None), (*others, *settled.others)
+            )
             one.tried = max(one.tried, top if settled.best is None else settled.best.count.total - 1)
 
     @staticmethod

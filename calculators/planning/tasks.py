@@ -228,6 +228,9 @@ def _stretch(task: Stretch, bench: Bench) -> Stretched:
     whole, wanted = bench.service(task.machine, task.pick), bench.demand(task.pick)
     service, demand = part_of(whole, wanted, task.count)
     limits: dict[float, str] = {}
+    if demand.needed is not None:
+        found = tried(service, demand, Trial(1.0, demand.seed))
+        return Stretched((found.requests or 0.0) / demand.needed, "rate")
 
     def keeps(factor: float) -> bool:
         trial = Trial(factor, demand.seed)
@@ -255,7 +258,9 @@ def _most(task: Most, bench: Bench) -> Mosted:
             return False
         if service.reason:
             return False
-        runs[value] = one = tried(*part_of(service, bench.demand(pick), task.count), Trial(1.0, bench.demand(pick).seed), task.count)
+        runs[value] = one = tried(
+            *part_of(service, bench.demand(pick), task.count), Trial(1.0, bench.demand(pick).seed), task.count
+        )
         return one.keeps
 
     found = highest(keeps, min(task.start, task.limit), WITHIN)

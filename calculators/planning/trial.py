@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.simulate import Ran
 
 FEW: Final = 8  # replicas up to which one more is tried after the other
+MIDDLE: Final = (0.25, 0.75)  # of a run of a job, between which its rate is taken [-]
 PAIR: Final = 2  # replicas up to which all are simulated
 PATIENCE: Final = 3  # numbers of replicas that fail, after which the most is tried
 SURE: Final = 4.0  # standard deviations of chance [-]
@@ -113,7 +114,7 @@ def part_of(service: Service, demand: Demand, count: Count) -> tuple[Service, De
 
     The times of requests are spread alike, at a part of the work.
     """
-    if count.units > PAIR:
+    if count.units > PAIR or (count.units and demand.needed is not None):
         one = demand.one_of(count.units)
         if one is not None:
             return service, one
@@ -131,15 +132,19 @@ def tried(service: Service, demand: Demand, trial: Trial, count: Count = ONE) ->
     """One simulation: percentiles, and the first limit that is hit.
 
     Args:
-        service, demand: of all replicas, or of one of them.
+        service: of all replicas, or of one of them.
+        demand: what comes to it.
         trial: which load, and which chance.
         count: replicas that there are in all; rates are theirs together.
     """
+    demand = demand.on(service)
     ran = run(service, demand.load(trial))
     result = result_of(ran, demand.goal)
     limit, reason = first_limit(ran, result, demand.goal)
     part, tally = demand.goal.percentile / 100, ran.tally
     many = count.units / service.copies if count.units else 1
+    if demand.needed is not None:
+        return _of_job(result, demand, Trial(trial.factor, trial.seed, trial.few), (limit, reason), many)
     return Tried(
         trial=trial,
         keeps=not limit,
@@ -152,6 +157,38 @@ def tried(service: Service, demand: Demand, trial: Trial, count: Count = ONE) ->
         share=result.kept.share if result.kept else None,
         tokens=None if result.output_tokens_per_second is None else many * result.output_tokens_per_second,
         requests=None if result.requests_per_second is None else many * result.requests_per_second,
+        cache=result.cache.peak if result.cache else None,
+        busy=tuple(pool.busy for pool in result.pools),
+    )
+
+
+def _of_job(result: SimulateResult, demand: Demand, trial: Trial, found: tuple[str, str], many: float) -> Tried:
+    """A trial of a backlog: whether requests are done as fast as the job needs, in the middle of the run.
+
+    Rate = output tokens a second between a quarter and three quarters of the time / output tokens of a request; at both ends
+    the machine fills and empties, which is no part of a long job. [1/s]
+    """
+    makespan = result.makespan_seconds or 0.0
+    middle = [one for one in result.series if MIDDLE[0] <= one.seconds / makespan <= MIDDLE[1]] if makespan else []
+    span = sum(one.length_seconds for one in middle)
+    made = sum(one.length_seconds * one.output_tokens_per_second for one in middle)
+    tokens = made / span if span else 0.0
+    done, needed = tokens / demand.shape.output, (demand.needed or 0.0) * trial.factor
+    limit, reason = found
+    if not limit and done < needed:
+        limit, reason = "rate", f"{many * done:.4g} requests/s are done, the job needs {many * needed:.4g}"
+    return Tried(
+        trial=trial,
+        keeps=not limit,
+        limit=limit,
+        reason=reason,
+        ttft=None,
+        tpot=result.tpot_seconds.mean if result.tpot_seconds else None,
+        itl=None,
+        e2e=None,
+        share=None,
+        tokens=many * tokens,
+        requests=many * done,
         cache=result.cache.peak if result.cache else None,
         busy=tuple(pool.busy for pool in result.pools),
     )
@@ -213,7 +250,8 @@ def judged(
     every = demand.trials if trials is None else trials
     for number, trial in enumerate(every):
         failed = doubtful if number == 0 else not done[-1].keeps
-        last = number == len(every) - 1 and number > 0  # the last of several is of all replicas, as they are
+        # the last of several is of all replicas, as they are; those of a job never wait for one another
+        last = number == len(every) - 1 and number > 0 and demand.needed is None
         found = hopeless_at(part, trial, count) if failed else None
         if found is None:
             found = tried(*(whole if last else part), trial, count)
@@ -355,7 +393,9 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.3g} ms"
 
 
-def stretched(keeps: Callable[[float], bool], most: float = 64.0, exact: float = 0.1) -> tuple[float | None, float | None]:
+def stretched(
+    keeps: Callable[[float], bool], most: float = 64.0, exact: float = 0.1
+) -> tuple[float | None, float | None]:
     """The highest factor of the load that keeps what is promised, and the lowest that does not, 10 % apart. [-]
 
     Both None-able: no factor from 1 on does, or even the most does.

@@ -182,7 +182,9 @@ def weigh(service: Service, demand: Demand) -> Weighed:
     ttft = service.server.latency + replica.times.mixed(0, 0.0, [(shape.new_at, 0, True)], inf)
     tpot = replica.decoding(1) if shape.steps > NOTHING else 0.0
     if goal.ttft_seconds is not None and ttft > goal.ttft_seconds:
-        return Weighed(ttft=ttft, tpot=tpot, limit="ttft", reason=f"a prompt of {shape.new_at:,} tokens alone takes {_ms(ttft)}")
+        return Weighed(
+            ttft=ttft, tpot=tpot, limit="ttft", reason=f"a prompt of {shape.new_at:,} tokens alone takes {_ms(ttft)}"
+        )
     if _bounded(demand) and tpot > (goal.tpot_seconds or 0.0):
         return Weighed(ttft=ttft, tpot=tpot, limit="tpot", reason=f"a step of one request alone takes {_ms(tpot)}")
     return replace(_rates(replica, demand), ttft=ttft, tpot=tpot)
@@ -238,7 +240,9 @@ def _most(replica: Replica, demand: Demand, step: Callable[[int], float]) -> int
     def keeps(sequences: int) -> bool:
         if tpot is not None and (replica.seen(sequences) if mixed else step(sequences)) > tpot:
             return False
-        return not mixed or goal.ttft_seconds is None or replica.first(replica.rate(sequences, step)) <= goal.ttft_seconds
+        return (
+            not mixed or goal.ttft_seconds is None or replica.first(replica.rate(sequences, step)) <= goal.ttft_seconds
+        )
 
     if room == 1 or keeps(room):
         return room
