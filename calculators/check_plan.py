@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 ALL: Final = "all"  # for the name of a GPU: every one whose usual rent is known
 EACH: Final = 1.0  # price of a GPU by which the cheapest deployment is that of the fewest
-USUAL_GPUS: Final = 64  # of a deployment at most, as `plan` has it
 
 
 @dataclass(frozen=True, slots=True)

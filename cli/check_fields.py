@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.check_plan import ALL, named_gpus
 from roofcast.calculators.check_quantities import BOUND, EXPECTED, IS, LOADS, OF_LOADS, OF_ONE_STEP, QUANTITIES, Case
 from roofcast.calculators.engines.flags import TAKES, Flags, check_flags
 from roofcast.calculators.errors import UsageError
@@ -43,7 +45,8 @@ FIELDS: Final[Mapping[str, FieldRow]] = {
     "model": FieldRow("text", "Folder, config.json, .gguf, catalogue name, or Hub repo org/name."),
     "revision": FieldRow("loose", "Branch, tag or commit of a Hub repo; the Hub is asked then."),
     "encoder_tokens": FieldRow("count", "Encoder or image tokens that cross attention keeps."),
-    "gpu": FieldRow("gpu", "Accelerator: id, alias or driver name."),
+    "gpu": FieldRow("gpu", "Accelerator: id, alias or driver name; of cheapest_cost also a list, or all."),
+    "max_gpus": FieldRow("count", "GPUs of a deployment that is looked for at most (default: 64)."),
     "gpus": FieldRow("count", "GPUs that share the model."),
     "tp": FieldRow("count", "Tensor-parallel size (default: gpus)."),
     "pp": FieldRow("count", "Pipeline-parallel stages."),
@@ -181,6 +184,9 @@ def _overruled(about: Quantity, found: Mapping[str, Any], own: Mapping[str, Any]
     sent = {**{name: value for name, value in found.items() if name not in gone}, **own}
     if "trace" in sent:
         gone |= {"prompt", "output"}
+    kind = sent.get("gpu", ALL)  # as it is written
+    if about.of_several and not (isinstance(kind, str) and len(named_gpus(kind)) == 1):
+        gone |= {"gpu_price"}
     if about.alone:
         gone |= OF_ONE_STEP if LOADS & sent.keys() else OF_LOADS
     return frozenset(gone)
@@ -212,6 +218,7 @@ def _problems(read: Read, lost: Collection[str]) -> Iterator[tuple[str, str]]:
         yield from _load(read) if loaded else _unloaded(read)
     if "gpu" in about.takes:
         yield from _engine(about, values)
+        yield from _gpus(about, values, quantity)
 
 
 def _limits(about: Quantity, values: Mapping[str, Any], quantity: str) -> Iterator[tuple[str, str]]:
@@ -263,6 +270,23 @@ def _load(read: Read) -> Iterator[tuple[str, str]]:
         yield "basis", f"{values['basis']} is an end of a step's interval; under a load write expected or bound"
     if "ttft" in about.takes and not {"ttft", "tpot"} & values.keys():
         yield "ttft", f"{MISSING}; {quantity} counts requests within limits: write ttft, tpot or both"
+
+
+def _gpus(about: Quantity, values: Mapping[str, Any], quantity: str) -> Iterator[tuple[str, str]]:
+    """Several GPUs where one is meant, a price of several, and a limit beyond the GPUs that are looked at."""
+    from roofcast.cli.planning_asked import DEFAULT_GPUS
+
+    one = len(named_gpus(values.get("gpu", ALL))) == 1
+    if "gpu" in values and not one and not about.of_several:
+        yield "gpu", f"{quantity} is of one kind of GPU, and takes one value; a list of values goes under matrix"
+    if about.of_several and "gpu_price" in values and not one:
+        yield "gpu_price", "is of one GPU; name it with gpu, or leave the price out"
+    most = values.get("max_gpus", DEFAULT_GPUS)
+    if about.planned and about.written == "count" and about.limit in values:
+        with suppress(ValueError):
+            limit = LIMITS[about.written](values[about.limit or ""])
+            if limit > most:
+                yield "max_gpus", f"no more than {most:,} GPUs are looked at, {limit:,} may be needed; write max_gpus: {limit}"
 
 
 def _engine(about: Quantity, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.check import BAD, NOT_MET, NOT_TOLD, OK, STATUS, WORST, judge, untold
 from roofcast.calculators.check_baseline import Baseline, Places, locked, moved, updated, what_moved
+from roofcast.calculators.check_plan import named_gpus
 from roofcast.calculators.check_rows import CheckResult, RuleRow
 from roofcast.cli.check_values import in_fields
 from roofcast.cli.checking import Setups, model_key
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from roofcast.calculators.check import Rule
+    from roofcast.calculators.check_plan import Planned
     from roofcast.calculators.check_quantities import Case
-    from roofcast.calculators.check_rows import Locked
+    from roofcast.calculators.check_rows import Found, Locked
     from roofcast.cli.check_file import RuleFile
     from roofcast.modelspec.model import Model
 
 MANY: Final = 50  # rules that take about a second
 NOT_FACTS: Final = frozenset(("sources", "notes", "confidence", "unverified"))  # of an accelerator
 LOCK: Final = "lock"
+OF_GPUS: Final = frozenset(("accelerator", "rent"))  # kinds of locks
 SHOWN_DIGITS: Final = 12  # of a digest
 
 Locks = dict[tuple[str, str], str]
@@ -117,7 +120,7 @@ def _answered(rules: Sequence[Rule], setups: Setups, before: Baseline, against: 
 
 def _row(rule: Rule, setups: Setups, before: Baseline, against: Against) -> RuleRow:
     """The row of a rule; what its user can act on becomes its message."""
-    kept = against.places.kept(before, rule.name, rule.file)
+    kept, found = against.places.kept(before, rule.name, rule.file), None
     try:
         found = rule.about.compute(rule.case, setups)
     except Exception as error:
@@ -129,7 +132,16 @@ def _row(rule: Rule, setups: Setups, before: Baseline, against: Against) -> Rule
     else:
         made = judge(rule, found, kept, against.command, accepted=against.update)
         setups.note(rule.case, in_memory=rule.about.of_memory, contexts=_contexts(rule))
-    return made if made.gpu is None else replace(made, gpu=setups.match(rule.case).accelerator.id)
+    return replace(made, gpu=_accelerator(rule, found, setups))
+
+
+def _accelerator(rule: Rule, found: Found | None, setups: Setups) -> str | None:
+    """Id of the accelerator that a rule is about; of one that leaves it open that of what was found."""
+    if rule.gpu is None:
+        return None
+    if rule.about.planned and len(named_gpus(rule.gpu)) != 1:
+        return None if found is None else found.gpu
+    return setups.match(rule.case).accelerator.id
 
 
 def _contexts(rule: Rule) -> list[int]:
@@ -179,6 +191,10 @@ def _locks(rules: Sequence[Rule], setups: Setups) -> Locks:
     for match in setups.kind("gpu"):
         facts = match.accelerator.model_dump(mode="json", exclude=set(NOT_FACTS))
         found["accelerator", match.accelerator.id] = digest(facts)
+    plans: list[Planned] = setups.kind("plan")
+    for plan in plans:
+        if plan.best is not None and plan.rent is not None:
+            found["rent", plan.best.gpu] = plan.rent
     own = setups.efficiencies.file
     files: dict[str, None] = {}
     for ready in setups.kind("ready"):
@@ -267,7 +283,7 @@ def _lock_row(file: RuleFile, name: str, code: int, said: str, one: Locked | Non
         basis=None,
         baseline=None,
         model=one.name if one is not None and kind == "model" else None,
-        gpu=one.name if one is not None and kind == "accelerator" else None,
+        gpu=one.name if one is not None and kind in OF_GPUS else None,
         file=file.name,
         line=file.lock,
         code=code,

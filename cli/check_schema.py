@@ -111,6 +111,8 @@ def _of_quantity(name: str) -> Json:
     limits = () if about.sign == IS else (about.limit, "allowed_change")
     allowed = {*about.takes, "name", "quantity", "matrix", "exclude", *limits}
     then: Json = {"properties": {field: field in allowed for field in FIELDS if field not in allowed}}
+    if "gpu" in about.takes and not about.of_several:
+        then["properties"]["gpu"] = {"type": "string"}
     if about.limit is not None:
         then["properties"][about.limit] = LIMIT_SCHEMAS[about.written]
         then["anyOf"] = [{"required": [about.limit]}, {"required": ["allowed_change"]}]

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.cache_format import ENGINES
+from roofcast.calculators.check_plan import ALL
 from roofcast.calculators.check_quantities import BASES, QUANTITIES, TOKENS
 from roofcast.calculators.engines.flags import Flags
 from roofcast.calculators.errors import UsageError
@@ -162,12 +163,19 @@ def _accelerator(name: str) -> str | None:
 
 
 def gpu(value: object) -> str:
-    """The name of an accelerator."""
-    written = text(value)
-    problem = _accelerator(written)
+    """The name of an accelerator; or several, in a list or between commas, or all, for what may be about several.
+
+    Raises:
+        ValueError: nothing goes by a name.
+    """
+    if value == ALL:
+        return ALL
+    written = [text(name) for name in value] if isinstance(value, list) and value else text(value).split(",")
+    names = dict.fromkeys(name.strip() for name in written)
+    problem = next(filter(None, map(_accelerator, names)), None)
     if problem:
         raise ValueError(problem)
-    return written
+    return ",".join(names)
 
 
 def weights(value: object) -> str:
@@ -260,7 +268,7 @@ KINDS: Final[Mapping[str, tuple[Callable[[object], object], Json]]] = {
     "engine": (one_of(ENGINES, "engine"), {"enum": list(ENGINES)}),
     "basis": (one_of(BASES, "basis"), {"enum": list(BASES)}),
     "of": (one_of(tuple(TOKENS), "kind of token"), {"enum": list(TOKENS)}),
-    "gpu": (gpu, _TEXT),
+    "gpu": (gpu, {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "uniqueItems": True, "items": _TEXT}]}),
     "weights": (weights, _TEXT),
     "kv": (cache_format, _TEXT),
     "flags": (flags, {"type": "object"}),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from roofcast.calculators.check_load import Loaded
     from roofcast.calculators.check_memory import Room
+    from roofcast.calculators.check_plan import Planned
     from roofcast.calculators.check_quantities import Case
     from roofcast.calculators.check_rows import Found
     from roofcast.calculators.deployment import Deployment, Ready
@@ -82,7 +83,7 @@ class Setups:
         return found
 
     def kind(self, name: str) -> list[Any]:
-        """All that was made of a kind: model, gpu, cache, ready or room."""
+        """All that was made of a kind: model, gpu, cache, ready, room or plan."""
         return [
             found
             for key, found in self.made.items()
@@ -228,6 +229,17 @@ class Setups:
 
         made: Found = self._once(("most", case), make)
         return made
+
+    def planned(self, case: Case) -> Planned:
+        """The cheapest deployment that keeps limits under a load; the same one for all limits of cost."""
+
+        def make() -> Planned:
+            from roofcast.cli.checking_plan import planned
+
+            return planned(self, case)
+
+        found: Planned = self._once(("plan", case), make)
+        return found
 
     def service(self, case: Case, load: Load | None = None) -> tuple[Service, Remarks]:
         """The deployment as `simulate` has it by default, of bounds alone where that is the basis; and what is assumed.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.search import Run
     from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.checking import Setups
+    from roofcast.modelspec.model import Model
 
 DEFAULT_PROMPT: Final = "1024"
 
@@ -44,6 +45,7 @@ class AskedPlan:
         find: what the most is looked for of; None is the cheapest deployment.
         gpus_there: GPUs that there are then.
         brief: whether what stands around the best deployment is left out.
+        model: the model, where it is loaded already.
     """
 
     deployed: AskedDeployment
@@ -57,6 +59,7 @@ class AskedPlan:
     find: str | None = None
     gpus_there: int | None = None
     brief: bool = False
+    model: Model | None = None
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ def prepared(asked: AskedPlan) -> Prepared:
     Raises:
         ModelError, UsageError, UnitError, UnknownAcceleratorError, UnknownProviderError: what is wrong with what is asked.
     """
-    from roofcast.cli.checking import Setups
+    from roofcast.cli.checking import Setups, model_key
     from roofcast.cli.deploy import efficiency_of
 
     limits = Limits(asked.limits.gpus, asked.limits.cost, asked.limits.kinds)
@@ -154,6 +157,8 @@ def prepared(asked: AskedPlan) -> Prepared:
         raise UsageError("--max-cost: no price of these GPUs is known; --gpu-price gives it")
     setups = Setups(constants, deployed.lookup.offline)
     case = base_case(deployed, asked.choices.engine)
+    if asked.model is not None:
+        setups.made["model", *model_key(case)] = asked.model
     model = setups.model(case)
     demands = tuple(demands_of(every))
     options = tuple(_options(one, case, own) for one in every)
@@ -229,5 +234,6 @@ def finding(asked: AskedPlan) -> AskedPlan:
         raise UsageError("--find context: it looks for the prompt itself; leave --prompt, --lengths and --trace out")
     if find == USERS and not asked.demand.goal.goal().given:
         raise UsageError("--find users: as many as one likes, if nothing is promised; give --ttft or --tpot")
-    usual = {RATE: {"rate": "1"}, USERS: {"concurrency": 1}, CONTEXT: {} if given else {"concurrency": 1}, GPU: {}}
-    return replace(asked, demand=replace(asked.demand, load=replace(load, **usual[find])))
+    one_client = replace(load, concurrency=1)
+    usual = {RATE: replace(load, rate="1"), USERS: one_client, CONTEXT: load if given else one_client, GPU: load}
+    return replace(asked, demand=replace(asked.demand, load=usual[find]))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from roofcast.hwdb.lookup import Match
     from roofcast.modelspec.model import Model
 
+LONGEST: Final = ("max_model_len", "session_len")  # flags that say how long requests may be, by engine
 KEPT: Final = 400  # units that a worker keeps at once
 
 
@@ -138,9 +139,10 @@ def case_of(base: Case, machine: Machine, longest: int | None) -> Case:
 
     flags, shards = base.flags, machine.shards
     takes = TAKES.get(machine.engine, frozenset())
-    for name in ("max_model_len", "session_len"):
+    for name in LONGEST:
         if longest is not None and name in takes and getattr(flags, name) is None:
-            flags = replace(flags, **{name: longest})
+            given: dict[str, Any] = {name: longest}
+            flags = replace(flags, **given)
             break
     return replace(
         base, gpu=machine.gpu, gpus=None, tp=shards.tp, pp=shards.pp, ep=shards.ep, dp=shards.dp, engine=machine.engine,

@@ -15,7 +15,8 @@ from roofcast.hwdb.units import UnitError, parse_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from roofcast.calculators.planning.demand import Demand, Sends
+    from roofcast.calculators.planning.demand import Demand
+    from roofcast.calculators.planning.sends import Sends
 
 MOST_WORKLOADS: Final = 100
 ROUND: Final = 1024  # tokens to which the longest request is rounded up [token]

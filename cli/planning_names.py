@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.calculators.planning.rows import PlanDeployment
 from roofcast.calculators.planning.tasks import Pick
 from roofcast.calculators.planning.trial import counted
-from roofcast.cli.planning_bench import case_of
+from roofcast.cli.planning_bench import LONGEST, case_of
 
 if TYPE_CHECKING:
     from roofcast.calculators.check_quantities import Case
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from roofcast.cli.planning_demands import AskedDemand
 
 ANOTHER: Final = 100  # of seeds: far from those of the trials
-LONGEST: Final = ("max_model_len", "session_len")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.planning.tasks import Pick
+from roofcast.cli.planning_asked import DEFAULT_KV
 from roofcast.cli.planning_bench import bench_for
 
 if TYPE_CHECKING:
@@ -22,18 +23,19 @@ def said_of(answer: Answer) -> Remarks:
         if machine is not None:
             service, of_service = bench.told(machine, Pick(number))
             said += of_service + ready_remarks(service.ready, ()) + constants_remarks(service.ready)
-    rows = [*(row for row in result.plans if row.meets_slo), *result.found]
-    shown = {row.deployment.weights for row in rows} - {None}
-    quantised = sorted(map(str, shown))
-    longest = {row.deployment.max_model_len for row in (*result.plans, *result.found)} - {None}
+    rows = [row.deployment for row in result.plans if row.meets_slo] + [row.deployment for row in result.found]
+    kv = [part.strip() for part in (ready.asked.choices.kv or DEFAULT_KV).lower().split(",")]
+    changed = [f"weights in {name}" for name in sorted({row.weights for row in rows if row.weights is not None})]
+    changed += [f"a cache in {name}" for name in sorted({row.kv for row in rows}) if name in kv]
+    longest = {row.max_model_len for row in rows if row.max_model_len is not None}
     setting = ready.setting
     return (
         said
         + ready.setups.said
         + remarks(
             [
-                f"the model answers as well with weights in {' or '.join(quantised)}; --weights stored leaves others out"
-                if quantised
+                f"the model answers as well with {' or '.join(changed)}; --weights stored --kv auto leaves that out"
+                if changed
                 else None,
                 "GPUs are rented one by one; a provider may let whole machines of 8 alone",
                 f"engines are started for the longest request of the workload, --max-model-len {max(longest):,}"
@@ -42,7 +44,7 @@ def said_of(answer: Answer) -> Remarks:
             ],
             warnings=[
                 "nothing is promised: it is enough that requests are answered as fast as they come; give --ttft or --tpot"
-                if any(not demand.goal.given for demand in setting.demands)
+                if any(not demand.goal.given and demand.needed is None for demand in setting.demands)
                 else None,
             ],
         )

@@ -279,10 +279,17 @@ def numbered(rows: Iterable[tuple[list[PlanRow], WorkloadRow]]) -> tuple[list[Pl
     workloads: list[WorkloadRow] = []
     for some, workload in rows:
         shift = len(plans)
-        moved = {
-            name: None if (at := getattr(workload, name)) is None else at + shift
-            for name in ("best", "next_cheaper", "nearest")
-        }
         plans += some
-        workloads.append(replace(workload, **moved))
+        workloads.append(
+            replace(
+                workload,
+                best=_moved(workload.best, shift),
+                next_cheaper=_moved(workload.next_cheaper, shift),
+                nearest=_moved(workload.nearest, shift),
+            )
+        )
     return plans, workloads
+
+
+def _moved(at: int | None, shift: int) -> int | None:
+    return None if at is None else at + shift

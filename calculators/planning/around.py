@@ -7,7 +7,7 @@ from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.planning.field import Candidate
-from roofcast.calculators.planning.search import Limits, Search
+from roofcast.calculators.planning.search import HOPELESS, Limits, Search
 from roofcast.calculators.planning.tasks import Pick, Stretch, Stretched
 from roofcast.calculators.planning.trial import Count
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CLOSE: Final = 6  # cheaper ones that are looked at, until one clearly fails
 FASTER: Final = 3  # faster ones that are simulated
 DEAREST: Final = 8.0  # times the cheapest, beyond which none is [-]
-HOPELESS: Final = frozenset(("memory", "context", "refused"))  # what no simulation can be made of
 PARTS: Final = (0.5, 0.2, 0.05)  # of the load, that are tried where the whole is too much [-]
 ROOMIER: Final = 8  # times as many GPUs, likewise [-]
 BEYOND: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)  # of a limit, that are tried where it is too short [-]
@@ -96,10 +95,8 @@ def _below(search: Search, bound: float) -> Placed | None:
             continue
         if one.limit in HOPELESS:
             return Placed(one, count, None)
-        if one.weighed is None:  # its roofline alone rules it out; the service is made all the same
-            search.force([one])
-            if one.weighed is not None and one.weighed.limit in HOPELESS:
-                one.floor = replace(one.floor, limit=one.weighed.limit, reason=one.weighed.reason)
+        if one.weighed is None:  # its roofline alone rules it out; it is simulated all the same, where it can be
+            search.force(one)
             continue
         return Placed(one, count, search.judge(one, count))
 

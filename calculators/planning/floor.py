@@ -52,7 +52,7 @@ def work_of(model: Model, requested: Requested | None) -> Work:
     tables = sum(spec.components[name] for name in ("embedding", "head"))
     held = model.weight_bytes(requested).value or 0.0
     program = build_program(spec, storage_of(model, requested), WHOLE)
-    formats = {part.format for part, _ in (*program.dense, *program.routed)}
+    formats = {part.format for part, _ in program.dense} | {part.format for part, _ in program.routed}
     at_work = max(0.0, active - tables)
     return Work(held, max(0.0, held * active / total - tables * TABLE), 2.0 * at_work, frozenset(formats))
 
@@ -123,13 +123,13 @@ def floor_of(device: Device, machine: Machine, shape: Shape, goal: Goal) -> Floo
         return Floor(
             0.0, ttft, tpot, "ttft", f"its roofline alone takes {_ms(ttft)} to read a prompt of {shape.new_at:,}"
         )
-    bounded = goal.tpot_seconds is not None and goal.percentile >= HALF
-    if bounded and tpot > goal.tpot_seconds:  # type: ignore[operator] - bounded says it is there
+    limit = goal.tpot_seconds if goal.percentile >= HALF else None
+    if limit is not None and tpot > limit:
         return Floor(0.0, ttft, tpot, "tpot", f"reading its weights alone takes {_ms(tpot)} a step")
-    allowed = room / max(1.0, shape.context * device.token_bytes)
-    if bounded and shape.steps:
-        held = shape.context * device.token_bytes
-        allowed = min(allowed, max(0.0, (goal.tpot_seconds or 0.0) * band - work.active) / held) if held else allowed
+    held = shape.context * device.token_bytes
+    allowed = room / max(1.0, held)
+    if limit is not None and shape.steps and held:
+        allowed = min(allowed, max(0.0, limit * band - work.active) / held)
     return Floor(_rate(device, shape, count, allowed), ttft, tpot)
 
 

@@ -7,7 +7,8 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.deployment import offered_memory
-from roofcast.calculators.planning.around import HOPELESS, Placed
+from roofcast.calculators.planning.around import Placed
+from roofcast.calculators.planning.search import HOPELESS
 from roofcast.calculators.planning.tasks import LOAD, PROMPT, Most, Mosted
 from roofcast.calculators.planning.trial import Count
 from roofcast.calculators.planning.weigh import SLACK

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WEIGHED_AT_ONCE: Final = 24
 SETTLED_AT_ONCE: Final = 4
+HOPELESS: Final = frozenset(("memory", "context", "refused"))  # what no simulation can be made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +218,12 @@ class Search:
                 break
         self.settle(list(chosen.values()))
 
-    def force(self, some: Sequence[Candidate]) -> None:
-        """Asks the closed form of some that their roofline rules out, so that they can be simulated."""
-        tasks = [Weigh(plain(one.machine), (self.pick,)) for one in some]
-        for one, (weighed,) in zip(some, self.run(tasks), strict=True):
-            one.weighed = weighed
+    def force(self, one: Candidate) -> None:
+        """Asks the closed form of one that its roofline rules out, so that it can be simulated, or why it cannot."""
+        ((weighed,),) = self.run([Weigh(plain(one.machine), (self.pick,))])
+        one.weighed = weighed
+        if weighed.limit in HOPELESS:
+            one.floor = replace(one.floor, limit=weighed.limit, reason=weighed.reason)
 
     def settle(self, some: Sequence[Candidate], *, alone: bool = False) -> None:
         """Simulates some, up to what is the cheapest of their kind by now, or each by itself."""

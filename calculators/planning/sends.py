@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -85,8 +86,7 @@ class Rated:
         end = stretches[-1].start
         if not end:
             return stretches[0].rate
-        spans = zip(stretches, stretches[1:], strict=False)
-        return sum(one.rate * (other.start - one.start) for one, other in spans) / end
+        return sum(one.rate * (other.start - one.start) for one, other in pairwise(stretches)) / end
 
     @property
     def variance(self) -> float:

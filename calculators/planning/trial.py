@@ -246,7 +246,8 @@ def judged(
         trials: the workload's own where none are given.
         doubtful: whether it is likely not kept, so that few requests are looked at first.
     """
-    part, whole, done = part_of(service, demand, count), (counted(service, count), demand), []
+    part, whole = part_of(service, demand, count), (counted(service, count), demand)
+    done: list[Tried] = []
     every = demand.trials if trials is None else trials
     for number, trial in enumerate(every):
         failed = doubtful if number == 0 else not done[-1].keeps
