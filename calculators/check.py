@@ -269,7 +269,7 @@ def show(value: float | bool, unit: str) -> str:
     >>> show(104, ""), show(True, ""), show(0.0123, "s"), show(131072, "B/token"), show(0.25, "USD/Mtoken")
     ('104', 'yes', '12.3 ms', '131,072 B/token', '0.25 USD/Mtoken')
     >>> show(1.584, "USD/h"), show(0.942, "USD/h"), show(2.0, "USD/h"), show(12345.678, "USD/h")
-    ('$1.584 an hour', '$0.942 an hour', '$2 an hour', '$12,345.68 an hour')
+    ('$1.584 an hour', '$0.942 an hour', '$2.00 an hour', '$12,345.68 an hour')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -286,7 +286,8 @@ def _four(value: float, unit: str) -> str:
 
 
 def _rent(value: float, _: str) -> str:
-    return f"${value:,.2f} an hour" if value >= CENTS else f"${value:.4g} an hour"
+    whole = value >= CENTS or abs(value - round(value, 2)) <= ROUNDING
+    return f"${value:,.2f} an hour" if whole else f"${value:.4g} an hour"
 
 
 #: unit -> how its values are shown

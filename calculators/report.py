@@ -13,6 +13,7 @@ from roofcast.calculators.kv import KvResult  # noqa: TC001
 from roofcast.calculators.kv_curves import KvCurves  # noqa: TC001
 from roofcast.calculators.levers import LeversResult  # noqa: TC001
 from roofcast.calculators.phases import Asked, answer_point, most_sequences
+from roofcast.calculators.planning.rows import PlanResult  # noqa: TC001
 from roofcast.calculators.price_rows import PriceResult  # noqa: TC001
 from roofcast.calculators.report_service import ServiceResult  # noqa: TC001
 from roofcast.calculators.roofline_table import RooflineResult  # noqa: TC001
@@ -131,6 +132,8 @@ class ReportResult:
     """As `roofcast levers`: bounds, in as much of the memory as the verdict takes."""
     price: PriceResult | None
     """As `roofcast price`; null where nothing fits."""
+    plan: PlanResult | None
+    """As `roofcast plan`, briefly, on this accelerator and those beside it; null without a rate and a promise."""
     measured: ValidateResult | None
     """As `roofcast validate`: of the files that are given, else published figures of the accelerator; null where there is none."""
     accelerator: Gpu

@@ -15,7 +15,7 @@ from roofcast.cli.check_values import KINDS, LIMITS, in_fields
 from roofcast.modelspec.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pydantic import BaseModel
 
@@ -274,19 +274,24 @@ def _load(read: Read) -> Iterator[tuple[str, str]]:
 
 def _gpus(about: Quantity, values: Mapping[str, Any], quantity: str) -> Iterator[tuple[str, str]]:
     """Several GPUs where one is meant, a price of several, and a limit beyond the GPUs that are looked at."""
-    from roofcast.cli.planning_asked import DEFAULT_GPUS
-
     one = len(named_gpus(values.get("gpu", ALL))) == 1
     if "gpu" in values and not one and not about.of_several:
         yield "gpu", f"{quantity} is of one kind of GPU, and takes one value; a list of values goes under matrix"
     if about.of_several and "gpu_price" in values and not one:
         yield "gpu_price", "is of one GPU; name it with gpu, or leave the price out"
-    most = values.get("max_gpus", DEFAULT_GPUS)
     if about.planned and about.written == "count" and about.limit in values:
-        with suppress(ValueError):
-            limit = LIMITS[about.written](values[about.limit or ""])
-            if limit > most:
-                yield "max_gpus", f"no more than {most:,} GPUs are looked at, {limit:,} may be needed; write max_gpus: {limit}"
+        yield from _beyond(LIMITS[about.written], values, about.limit or "")
+
+
+def _beyond(read: Callable[[object], float], values: Mapping[str, Any], limit: str) -> Iterator[tuple[str, str]]:
+    """A limit of more GPUs than are looked at, which would fail where it is met."""
+    from roofcast.cli.planning_asked import DEFAULT_GPUS
+
+    most = values.get("max_gpus", DEFAULT_GPUS)
+    with suppress(ValueError):  # one that cannot be read is told elsewhere
+        asked = read(values[limit])
+        if asked > most:
+            yield limit, f"{asked:,.0f} GPUs are allowed, {most:,} are looked at; write max_gpus: {asked:.0f} too"
 
 
 def _engine(about: Quantity, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

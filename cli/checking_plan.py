@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.answer import Remarks
 from roofcast.calculators.check_plan import Option, Planned, named_gpus
 from roofcast.calculators.check_quantities import BOUND, EXPECTED, without_constants
 from roofcast.calculators.errors import UnansweredError
 from roofcast.cli.asked_deployment import AskedDeployment
+from roofcast.cli.check_values import in_fields
 from roofcast.cli.checking import asked_load
 from roofcast.cli.deploy import Machine
 from roofcast.cli.engine_flags import OPTIONS
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from roofcast.cli.planning_run import Answer
 
 ONE_KIND: Final = 1  # of GPUs whose cheapest deployment is looked for
+OTHER_FORMATS: Final = "; --weights stored --kv auto leaves that out"  # of what `plan` says of formats
 ALONE: Final = 1  # process: a gate has many small plans
 
 
@@ -46,7 +49,10 @@ def planned(setups: Setups, case: Case) -> Planned:
         prices = asked.gpus.prices(matches)
         unpriced = [name for name, price in prices.items() if price.price_per_gpu_hour is None]
         if unpriced:
-            raise UnansweredError(f"no rent of {', '.join(unpriced)} is known; gpu: one GPU and its gpu_price gives it")
+            say = (
+                "gpu_price gives it" if len(matches) == 1 else "leave it out of gpu, or give it a rule and a gpu_price"
+            )
+            raise UnansweredError(f"no rent of {', '.join(unpriced)} is known; {say}")
     answer = answered(asked)
     if answer.stopped == INTERRUPTED:
         raise KeyboardInterrupt
@@ -120,7 +126,7 @@ def _option(row: PlanRow | None) -> Option | None:
         return None
     made = row.deployment
     called = deployment_words(made, formats=False)
-    return Option(made.gpu, made.count, called, row.cost_per_hour, row.reason or "")
+    return Option(made.gpu, made.count, called, row.cost_per_hour, in_fields(row.reason or ""))
 
 
 def rent_text(result: PlanResult, gpu: str) -> str:
@@ -129,16 +135,20 @@ def rent_text(result: PlanResult, gpu: str) -> str:
     return f"{price.source}, as of {price.as_of}, {price.price_per_gpu_hour!r} USD/h"
 
 
+def _own_formats(said: Remarks) -> Remarks:
+    """What is said of a plan, for a rule, which has no other formats than those that it writes."""
+    return Remarks(tuple(line.removesuffix(OTHER_FORMATS) for line in said.assumptions), said.warnings, said.notes)
+
+
 def _note(setups: Setups, case: Case, answer: Answer, best: PlanRow) -> None:
     """Notes what the best deployment is made of: its accelerator, its constants, and what is assumed of it."""
     from roofcast.calculators.planning.tasks import Pick
     from roofcast.cli.planning_bench import bench_for
+    from roofcast.cli.planning_said import said_of
 
-    machine = answer.best[0]
-    if machine is None:
-        return
+    setups.said += _own_formats(said_of(answer))
     setting, gpu = answer.ready.setting, best.deployment.gpu
-    service, said = bench_for(setting).told(machine, Pick(0))
-    setups.said += said + answer.ready.setups.said
-    setups.made["ready", "plan", case] = service.ready
     setups.made.setdefault(("gpu", gpu), setting.matches[gpu])
+    machine = answer.best[0]
+    if machine is not None:
+        setups.made["ready", "plan", case] = bench_for(setting).service(machine, Pick(0)).ready

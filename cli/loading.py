@@ -55,7 +55,7 @@ Requests = Annotated[
     typer.Option(
         "--requests",
         metavar="N",
-        help="Requests at most (default: all of --trace; 1000 with --rate, 3000 with max; 8 a client, 100 or more, with --concurrency).",
+        help="Requests at most (default: all of --trace; 1000 with --rate, more of a fast one, 3000 with max; 8 a client, 100 or more, with --concurrency).",
     ),
 ]
 Concurrency = Annotated[
@@ -192,8 +192,8 @@ class AskedLoad:
         from roofcast.cli.loading_notes import left_out, staggered, together, unreached
 
         self.check()
-        searched = MANY if self.rate == SEARCHED and self.trace is None else None
-        sending = Sending(self._arrivals(rate), self.concurrency, self.requests or searched, self.seed)
+        arrivals = self._arrivals(rate)
+        sending = Sending(arrivals, self.concurrency, self.requests or self._usual(arrivals), self.seed)
         if self.trace is not None:
             source = self._source("--trace", self.trace)
             if self.hash_tokens is not None and source.hash_tokens is None:
@@ -211,6 +211,19 @@ class AskedLoad:
         source = self._source("--lengths", self.lengths)
         load = synthetic(source.pairs(), sending, self._shared())
         return replace(load, notes=lambda: [*left_out(source), *together(*self._clients)], warm=self.warm_up or 0)
+
+    def _usual(self, arrivals: Arrivals | None) -> int | None:
+        """Requests at one rate where none are asked for: as many as tell enough; None as others have them."""
+        from roofcast.calculators.serving.loads import enough
+
+        if self.trace is not None or arrivals is None:
+            return None
+        if self.rate == SEARCHED:
+            return MANY
+        rates = {stretch.rate for stretch in arrivals.stretches}
+        if len(rates) > 1 or math.inf in rates or self.lengths is not None:
+            return None
+        return enough(*rates, self._made().output.mean)
 
     def parts(self) -> tuple[made.Apart | made.Pairs, Arrivals | None, loads.SharedPrefix | None]:
         """Lengths of requests that are made up, when they come, and what prompts share; of a closed loop they come at no time.

@@ -31,6 +31,15 @@ def report(
     batch: Annotated[
         str | None, typer.Option("--batch", metavar="N,...", help="Sequences at once (default: 1 to all that fit).")
     ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            "--rate",
+            metavar="R",
+            help="Requests a second, 12.5 or 700/min, of which the cheapest deployment is looked for (default: 80 % of what "
+            "this one does, where something is promised).",
+        ),
+    ] = None,
     ttft: options.Ttft = None,
     tpot: options.Tpot = None,
     other_gpus: Annotated[
@@ -93,7 +102,7 @@ def report(
     lookup = Lookup(revision, offline, encoder_tokens=options.encoder_count(encoder_tokens))
     machine = Machine(gpu, gpus, tp, pp, ep, dp, network, engine or "none")
     deployed = AskedDeployment(model or "", machine, flags, weights, kv, efficiency, lookup)
-    asked = AskedReport(deployed, context, prompt, output, batch, ttft, tpot, beside)
+    asked = AskedReport(deployed, context, prompt, output, batch, ttft, tpot, beside, rate)
     document = reported(asked)
     if folder is not None:
         document = write_charts(document, folder, written)

@@ -91,6 +91,7 @@ class AskedReport:
     ttft: str | None
     tpot: str | None
     beside: Beside
+    rate: str | None = None
 
     def placed(self) -> AskedReport:
         """The same with the accelerator named.
@@ -118,6 +119,16 @@ class AskedReport:
         """
         asked = options.batch_list(self.batch)
         return None if asked is None else few_values(sorted(set(asked)), "--batch")
+
+    def requests_per_second(self) -> float | None:
+        """Requests that come, of other deployments that would do. [1/s]
+
+        Raises:
+            UsageError: no rate.
+        """
+        from roofcast.cli.price_asked import rate
+
+        return rate(self.rate)
 
     def limits(self) -> Limits:
         """What is promised.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.errors import UnansweredError, UsageError
 from roofcast.cli import options
 from roofcast.cli.progress import progress_of
+from roofcast.cli.report_measured import gathered_for, measured_part
+from roofcast.cli.report_plan import plan_part
 from roofcast.cli.session import keeping_models, load
 
 if TYPE_CHECKING:
@@ -29,9 +31,7 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Document
 
 USUAL: Final = (1, 16, 64)  # sequences at once that tables show, beside the most
-GROUPS: Final = ("quantity", "engine")  # of measured points
 LEFT: Final = "left"  # the term of `fit` for what a cache leaves
-WORST: Final = 5  # misses that are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Setting:
         memory: the answer of `fit`; None where it has none.
         measured: points to hold predictions against.
         inputs: what any part repeats of it.
+        left_out: why parts that could be asked for are not there.
     """
 
     asked: AskedReport
@@ -63,6 +64,7 @@ class Setting:
     memory: Document | None
     measured: Gathered
     inputs: dict[str, object]
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def points(self) -> list[Asked]:
@@ -93,7 +95,7 @@ def reported(asked: AskedReport) -> Document:
             if bar is not None:
                 bar.advance()
     said = setting.setups.said + setting.setups.of_models()
-    return report_document(setting.verdict, made, setting.inputs, said)
+    return report_document(setting.verdict, made, setting.inputs, said, setting.left_out)
 
 
 def _setting(asked: AskedReport) -> Setting:
@@ -106,8 +108,9 @@ def _setting(asked: AskedReport) -> Setting:
     lists, others = asked.beside.price_lists(), asked.beside.accelerators()
     asked.beside.model_names()
     asked.beside.tariff()
+    asked.requests_per_second()
     case = asked.case()
-    measured = _gathered(asked, case)
+    measured = gathered_for(asked, case)
     setups = Setups(constants, asked.deployed.lookup.offline)
     case = _as_long(case, asked, setups.model(case))
     ready = setups.ready(case)
@@ -136,6 +139,7 @@ def _inputs(asked: AskedReport, case: Case, ready: Ready) -> dict[str, object]:
         "batches": asked.batches(),
         "ttft_limit_seconds": limits.ttft_seconds,
         "tpot_limit_seconds": limits.tpot_seconds,
+        "requests_per_second": asked.requests_per_second(),
         "efficiency": asked.deployed.efficiency,
         "other_gpus": asked.beside.gpu_names(),
         "other_models": asked.beside.model_names(),
@@ -332,48 +336,6 @@ def _workload(setting: Setting) -> Workload:
     return Workload(f"{prompt}:{output}", (Request(prompt, output),), case.context)
 
 
-def _gathered(asked: AskedReport, case: Case) -> Gathered:
-    """Measured points: of the files given, with what they do not state as the deployment has it, else published ones.
-
-    Raises:
-        typer.Exit: a file that cannot be read, which is complained of.
-    """
-    import typer
-
-    from roofcast.cli.validating import Gathered, Unstated, gathered
-
-    files = asked.beside.measured
-    if not files:
-        try:
-            return gathered((), {"gpu": case.gpu})
-        except UsageError:  # no published figure is of that accelerator
-            return Gathered((), Remarks(), 0)
-    shards = asked.deployed.machine.shards()
-    shared = {"gpus": shards.devices, "tp": shards.tp, "pp": shards.pp, "ep": shards.ep, "dp": shards.dp}
-    engine = case.engine if case.engine != "none" else None
-    own = {"model": asked.deployed.model, "gpu": case.gpu, "engine": engine, "weights": case.weights, "kv": case.kv}
-    found = gathered(files, {}, Unstated(own, shared))
-    if found.code:
-        raise typer.Exit(found.code)
-    return found
-
-
-def _measured(setting: Setting) -> Document | None:
-    """As `validate`, of the measured points; None where there is none."""
-    from roofcast.calculators.validate import validate_result
-    from roofcast.cli.validating import Setups
-    from roofcast.reports.validate import validate_document
-
-    asked, found = setting.asked, setting.measured
-    if not found.points:
-        return None
-    efficiencies = setting.setups.efficiencies
-    setups = Setups(efficiencies, asked.deployed.lookup.offline)
-    result = validate_result(found.points, setups.ready, GROUPS, expected=efficiencies.wanted)
-    said = found.remarks + setups.said if asked.beside.measured else Remarks()
-    return validate_document(result, setting.inputs, said, WORST)
-
-
 def _sources(setting: Setting) -> Document:
     """As `gpus` of the accelerator: its facts, and where they were read."""
     from roofcast.calculators.gpus import gpu_row
@@ -392,6 +354,7 @@ PARTS: Final[Mapping[str, Callable[[Setting], Document | None]]] = {
     "gpus": _gpus,
     "levers": _levers,
     "price": _price,
-    "measured": _measured,
+    "plan": lambda setting: plan_part(setting, _workload(setting).requests[0]),
+    "measured": measured_part,
     "sources": _sources,
 }

@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.answer import Remarks
+from roofcast.calculators.planning.rows import PlanResult
 from roofcast.reports.document import grouped, plain
 from roofcast.reports.page_formulas import formulas
 from roofcast.reports.theme import DARK, LIGHT
@@ -191,6 +192,8 @@ def _headline(document: Document) -> str:
 
 def _status(document: Document) -> str | None:
     """What the verdict comes to, where there is one."""
+    if isinstance(document.result, PlanResult):
+        return _planned(document.result)
     status = getattr(getattr(document.result, "verdict", None), "status", None)
     if status is None and isinstance(fits := getattr(document.result, "fits", None), bool):
         status = "fits" if fits else "does not fit"
@@ -198,6 +201,15 @@ def _status(document: Document) -> str | None:
         if fits and isinstance(met := getattr(kept, "met", None), bool):
             status = "meets" if met else "misses"
     return status if status in STATUSES else None
+
+
+def _planned(plan: PlanResult) -> str | None:
+    """Whether something meets the one workload of a plan; None of several, of what is looked for, and before its end."""
+    if plan.find is not None or len(plan.workloads) != 1:
+        return None
+    if plan.workloads[0].best is not None:
+        return "meets"
+    return None if plan.partial else "misses"
 
 
 def _parts(document: Document) -> Iterator[Part]:

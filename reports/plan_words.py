@@ -139,11 +139,14 @@ def found_words(result: PlanResult) -> str:
 
 def asked_lines(workload: WorkloadRow) -> list[str]:
     """What is sent, and what is promised."""
-    goal = promise_words(workload.goal)
-    return [
-        f"load: {workload.load}",
-        f"promise: {goal or 'none, but that requests are answered as fast as they come'}",
-    ]
+    promise = promised_words(workload) or "none, but that requests are answered as fast as they come"
+    return [f"load: {workload.load}", f"promise: {promise}"]
+
+
+def promised_words(workload: WorkloadRow) -> str:
+    """What is promised, of a job that it is done in time; empty where nothing is."""
+    job = "" if workload.job_seconds is None else f"all of it is done within {span_words(workload.job_seconds)}"
+    return "; ".join(filter(None, (job, promise_words(workload.goal))))
 
 
 def told_lines(result: PlanResult, workload: WorkloadRow) -> list[str]:
@@ -289,7 +292,7 @@ def _missed_lines(result: PlanResult, workload: WorkloadRow) -> list[str]:
         return []
     nearest = workload.nearest
     lines = [] if nearest is None else [f"nearest miss: {_failing_words(result.plans[nearest])}"]
-    asked = [f"it would with {one.option} {one.value}: {one.says.rstrip('.')}" for one in workload.relaxed]
+    asked = [f"it would with {one.says.rstrip('.')}" for one in workload.relaxed]
     return [*lines, *asked]
 
 

@@ -26,10 +26,10 @@ from roofcast.reports.plan_chart import (
     steps_of,
     wanted,
 )
+from roofcast.reports.plan_words import promised_words
 from roofcast.reports.plot_card import axes_at
 from roofcast.reports.plot_style import DPI, FONT, LIGHT, cut, known, own_style, write_at
 from roofcast.reports.plot_sweep import plain_ticks
-from roofcast.reports.simulate import promise_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -267,8 +267,8 @@ def _words(result: PlanResult, panels: Sequence[Panel]) -> list[str]:
     if len(panels) != 1:
         return [title]
     [panel] = panels
-    promise = promise_words(panel.workload.goal)
-    return [title, cut(panel.workload.load, LONGEST), f"promised: {promise or 'nothing'}"]
+    promise = promised_words(panel.workload) or "nothing"
+    return [title, cut(panel.workload.load, LONGEST), f"promised: {promise}"]
 
 
 def _captions(panels: Sequence[Panel], left_out: int) -> list[str]:

@@ -14,10 +14,11 @@ from roofcast.reports.document import Document, Key, Section, plain
 from roofcast.reports.dollars import money
 from roofcast.reports.numbers import context_name, count, figures, millis, sequences
 from roofcast.reports.report_leads import LEADS, limit_words, output_cost
+from roofcast.reports.report_plan import TITLE as PLAN
 from roofcast.reports.report_sources import origin_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from roofcast.calculators.fit import FitResult
     from roofcast.calculators.report import Timing, Verdict
@@ -32,6 +33,7 @@ TITLES: Final[Mapping[str, str]] = {
     "gpus": "Beside other GPUs",
     "levers": "What would change it",
     "price": "What it costs",
+    "plan": PLAN,
     "measured": "How far off predictions are",
     "sources": "Where the numbers are from",
 }
@@ -54,9 +56,21 @@ QUEUES: Final = (
 
 
 def report_document(
-    verdict: Verdict, parts: Mapping[str, Document], inputs: Mapping[str, Any], said: Remarks
+    verdict: Verdict,
+    parts: Mapping[str, Document],
+    inputs: Mapping[str, Any],
+    said: Remarks,
+    left_out: Sequence[str] = (),
 ) -> Document:
-    """The page of `report`: `parts` are documents of other commands by their names in `TITLES`."""
+    """The page of `report`.
+
+    Args:
+        verdict: on the deployment.
+        parts: documents of other commands by their names in `TITLES`.
+        inputs: what is asked.
+        said: assumptions and warnings of all parts.
+        left_out: why parts are not there.
+    """
     result = _result(verdict, parts)
     sections = tuple(
         Section(name, TITLES[name], _sentence(LEADS[name](part.result, verdict)), _shown(name, part, result))
@@ -69,7 +83,7 @@ def report_document(
         result=result,
         records=[_record(result)],
         lines=tuple(map(plain, _lines(result, inputs))),
-        remarks=remarks(together.assumptions, together.warnings, [QUEUES]),
+        remarks=remarks(together.assumptions, together.warnings, [QUEUES, *left_out]),
         sections=sections,
         keys=_keys(result),
     )
@@ -101,6 +115,7 @@ def _result(verdict: Verdict, parts: Mapping[str, Document]) -> ReportResult:
         gpus=found.get("gpus"),
         levers=found["levers"],
         price=found.get("price"),
+        plan=found.get("plan"),
         measured=found.get("measured"),
         accelerator=found["sources"].gpus[0],
     )

@@ -11,6 +11,7 @@ from roofcast.modelspec.step import DECODE, PREFILL
 from roofcast.reports.dollars import money
 from roofcast.reports.kv import sized
 from roofcast.reports.numbers import GIB, KIB, context_name, count, figures, fixed, millis, ratio, sequences
+from roofcast.reports.report_plan import plan_lead
 from roofcast.reports.validate import headline
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.gpus import GpusResult
     from roofcast.calculators.kv import KvResult
     from roofcast.calculators.levers import LeversResult
+    from roofcast.calculators.planning.rows import PlanResult
     from roofcast.calculators.price_rows import CostRow, PriceResult
     from roofcast.calculators.report import Limits, Verdict
     from roofcast.calculators.report_service import ServiceResult
@@ -192,6 +194,11 @@ def output_cost(result: PriceResult, verdict: Verdict) -> CostRow | None:
     return None if row is None else next((cost for cost in row.costs if cost.basis == verdict.basis), row.costs[0])
 
 
+def cheapest_lead(result: PlanResult, _verdict: Verdict) -> str:
+    """The cheapest deployment that does the load, or that none does."""
+    return plan_lead(result)
+
+
 def measured_lead(result: ValidateResult, _verdict: Verdict) -> str:
     """All points in one sentence."""
     return headline(result)
@@ -219,6 +226,7 @@ LEADS: Final[Mapping[str, Callable[[Any, Verdict], str]]] = {
     "gpus": gpus_lead,
     "levers": levers_lead,
     "price": price_lead,
+    "plan": cheapest_lead,
     "measured": measured_lead,
     "sources": sources_lead,
 }

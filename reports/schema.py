@@ -13,6 +13,7 @@ from roofcast.calculators.fit import FitResult
 from roofcast.calculators.gpus import GpusResult
 from roofcast.calculators.kv import KvResult
 from roofcast.calculators.levers import LeversResult
+from roofcast.calculators.planning.rows import PlanResult
 from roofcast.calculators.price_rows import PriceResult
 from roofcast.calculators.profile_rows import ProfileResult
 from roofcast.calculators.report import ReportResult
@@ -36,6 +37,7 @@ RESULTS: Final[dict[str, type[Any]]] = {
     "attention": AttentionResult,
     "price": PriceResult,
     "simulate": SimulateResult,
+    "plan": PlanResult,
     "report": ReportResult,
     "validate": ValidateResult,
     "check": CheckResult,

@@ -154,8 +154,8 @@ def failing() -> PlanResult:
         for one in usual().plans[:6]
     ]
     relaxed = [
-        Relaxed(option="--ttft", value="1.4s", says="met by rtx-4090 at $0.35 an hour"),
-        Relaxed(option="--rate", value="2.1", says="met by l40s at $0.79 an hour"),
+        Relaxed(option="--ttft", value="1.4s", says="--ttft 1.4s: 1 x rtx-4090, $0.35 an hour"),
+        Relaxed(option="--rate", value="2.1", says="--rate 2.1: 1 x l40s, $0.79 an hour"),
     ]
     missed = workload(nearest=2, relaxed=relaxed)
     return replace(usual(), plans=plans, workloads=[missed], unpriced=[f"gpu-{number}" for number in range(31)])

@@ -13,6 +13,9 @@ GOLDEN = Path(__file__).parent / "golden"
 FIVE = ("llama-3.1-8b", "llama-2-7b", "qwen2.5-7b", "mistral-7b-v0.3", "deepseek-v3")
 SAVED = "tests/fixtures/profiles/made-up.json"  # of fixed, made-up times
 SAMPLE = "tests/fixtures/sample_repository"
+PLAN = ("plan", "llama-3.1-8b", "--engine", "vllm", "--prompt", "1k", "--output", "200", "--jobs", "1")
+PRICED = ("--gpu", "h100,l40s,l4", "--gpu-price", "h100=2.50,l40s=1.00,l4=0.50")
+PROMISED = ("--ttft", "500ms", "--tpot", "50ms", "--percentile", "90")
 # file -> the command whose output it holds; its ending names the format
 CASES: dict[str, tuple[str, ...]] = {
     "kv-five-bf16-128k.txt": ("kv", *FIVE, "--context", "128k", "--weights", "bf16"),
@@ -213,6 +216,15 @@ CASES: dict[str, tuple[str, ...]] = {
         *("report", "llama-3.1-405b", "--gpu", "h100-sxm", "--other-gpus", "none", "--other-models", "none"),
         *("--api", "none"),
     ),
+    **dict.fromkeys(
+        ("plan-llama-3.1-8b.txt", "plan-llama-3.1-8b.json", "plan-llama-3.1-8b.csv", "plan-llama-3.1-8b.md"),
+        (*PLAN, *PRICED, "--rate", "4", *PROMISED),
+    ),
+    "plan-missed.txt": (
+        *(*PLAN, "--gpu", "l4", "--gpu-price", "0.50", "--max-gpus", "2", "--rate", "4", "--ttft", "500ms"),
+        *("--tpot", "30ms", "--percentile", "90"),
+    ),
+    "plan-find-rate.txt": (*PLAN, "--gpu", "h100", "--gpu-price", "2.50", "--find", "rate", *PROMISED),
     "kv-two.html": ("kv", "llama-3.1-8b", "llama-2-7b"),
     "explain-cache_bytes.txt": ("kv", "--explain", "cache_bytes"),
     "check-sample.txt": ("check", f"{SAMPLE}/roofcast.yaml", "--baseline", f"{SAMPLE}/roofcast-baseline.json"),

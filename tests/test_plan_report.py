@@ -134,8 +134,8 @@ def test_where_nothing_meets_it_the_nearest_miss_and_what_would_help_are_said() 
 
     assert said.startswith("llama-3.1-8b: nothing meets it\n")
     assert "nearest miss: l40s, vllm, weights as stored, KV cache bf16, chunked at $0.79 an hour: TPOT at" in said
-    assert "it would with --ttft 1.4s: met by rtx-4090 at $0.35 an hour\n" in said
-    assert "it would with --rate 2.1: met by l40s at $0.79 an hour\n" in said
+    assert "it would with --ttft 1.4s: 1 x rtx-4090, $0.35 an hour\n" in said
+    assert "it would with --rate 2.1: 1 x l40s, $0.79 an hour\n" in said
     assert not re.search(r"\bbest\b|why not cheaper|try it", said)
 
 
@@ -258,8 +258,43 @@ def test_several_workloads_have_a_table_of_all_and_a_section_each() -> None:
     assert document.tables[0].rows[2][1] == "nothing meets it"
     assert [len(section.document.tables[0].rows) for section in document.sections] == [9, 3, 3]
     assert "\nNIGHT BATCH\ncheapest: l40s" in said
-    assert "promise: none, but that requests are answered as fast as they come" in said
+    assert "promise: all of it is done within 8 h\n" in said
     assert render_page(document).count("nothing that can run it costs less than") == 1
+
+
+def test_a_promise_may_be_none_or_of_a_job_or_both() -> None:
+    """A job must be done in time, and may promise times of its tokens too; of nothing promised the queue must not grow."""
+    fast = Goal(None, 0.05, None, 90.0)
+
+    assert "\npromise: none, but that requests are answered as fast as they come\n" in text_of(one(goal=Goal()))
+    assert "\npromise: all of it is done within 90 s\n" in text_of(one(goal=Goal(), job_seconds=90.0))
+    assert "\npromise: all of it is done within 2 h; TPOT at most 50.0 ms for 90 of 100 requests\n" in text_of(
+        one(goal=fast, job_seconds=7200.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("usual", "meets"),
+        ("failing", "misses"),
+        ("partial", "meets"),
+        ("several", None),
+        ("rate", None),
+        ("none", "misses"),
+    ],
+)
+def test_a_page_of_one_workload_says_whether_it_is_met(name: str, status: str | None) -> None:
+    """The badge before the headline; there is none of several workloads, and of what is looked for."""
+    page = render_page(page_of(RESULTS[name]))
+    found = re.search(r'<p class="status"><span[^>]*>.</span> ([a-z]+)</p>', page)
+
+    assert (found and found[1]) == status
+
+
+def test_a_search_that_was_broken_off_before_it_found_anything_misses_nothing() -> None:
+    """What was not looked at may meet it."""
+    assert 'class="status"' not in render_page(page_of(replace(RESULTS["failing"], partial=True)))
 
 
 def test_what_was_looked_for_is_a_table_with_the_best_first() -> None:

@@ -14,6 +14,8 @@ from tests.running import answer, roofcast
 if TYPE_CHECKING:
     from pathlib import Path
 
+SMALL = ("--other-gpus", "none", "--other-models", "none", "--api", "none")
+PLANNED = ("--gpu", "h100-sxm,l4", "--gpu-price", "2", "--prompt", "64", "--output", "8", "--jobs", "1")
 COMMANDS = [
     pytest.param(("kv", "llama-3.1-8b", "deepseek-v3", "opt-13b"), id="kv"),
     pytest.param(("kv", "qwen3-32b-fp8", "gpt-j-6b"), id="kv-quantised"),
@@ -64,6 +66,13 @@ COMMANDS = [
         id="simulate",
     ),
     pytest.param(("simulate", "llama-3.1-405b", "--gpu", "h100-sxm", "--rate", "9"), id="simulate-does-not-fit"),
+    pytest.param(
+        ("report", "gpt2", "--gpu", "h100-sxm", "--context", "512", "--rate", "9", "--ttft", "1s", *SMALL),
+        id="report-plan",
+    ),
+    pytest.param(("plan", "gpt2", *PLANNED, "--rate", "9", "--ttft", "1s"), id="plan"),
+    pytest.param(("plan", "gpt2", *PLANNED, "--rate", "9", "--tpot", "1us"), id="plan-missed"),
+    pytest.param(("plan", "gpt2", *PLANNED, "--find", "rate", "--ttft", "1s"), id="plan-find"),
     pytest.param(("speculate",), id="speculate"),
     pytest.param(("speculate", "--check", "--draws", "2000"), id="speculate-rule"),
     pytest.param(("speculate", "llama-3.1-8b", "--gpu", "h100-sxm"), id="speculate-model"),
@@ -138,6 +147,7 @@ def test_a_missing_key_does_not_validate(command: str) -> None:
     arguments["validate"] = ("tests/fixtures/benchmarks/own.csv", "--offline")
     arguments["profile"] = ("compare", "--from", "tests/fixtures/profiles/made-up.json", "--offline")
     arguments["simulate"] = ("gpt2", "--gpu", "h100-sxm", "--concurrency", "2", "--requests", "4")
+    arguments["plan"] = ("gpt2", *PLANNED, "--rate", "9", "--ttft", "1s")
     sample = "tests/fixtures/sample_repository"
     arguments["check"] = (f"{sample}/roofcast.yaml", "--baseline", f"{sample}/roofcast-baseline.json", "--offline")
     arguments |= dict.fromkeys(

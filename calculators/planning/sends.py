@@ -8,7 +8,15 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.serving.arrivals import Arrivals
-from roofcast.calculators.serving.loads import Sending, default_requests, synthetic, traced
+from roofcast.calculators.serving.loads import (
+    MOST_REQUESTS,
+    OPEN_REQUESTS,
+    Sending,
+    default_requests,
+    enough,
+    synthetic,
+    traced,
+)
 
 if TYPE_CHECKING:
     from roofcast.calculators.serving.job import Job, Load
@@ -16,11 +24,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.loads import SharedPrefix
     from roofcast.calculators.serving.service import Service
 
-LEAST_REQUESTS: Final = 1000  # of an open loop
 LEAST_OF_ONE: Final = 600  # of one replica of several
-MOST_REQUESTS: Final = 20_000  # that are simulated where none are asked for
-LIVES: Final = 10  # times that a request is in the service, in which requests come
-USUAL_STEP: Final = 0.03  # of a token, for how long a request is in the service [s]
+BEYOND: Final = 1.2  # of a schedule, in which requests come [-]
 FULL: Final = 1.25  # of the requests that run at once, that are there in a backlog [-]
 MOST_AT_ONCE: Final = 2048  # requests that are there in a backlog, of each replica
 ROUNDS: Final = 3  # requests of a backlog for each that is there at once
@@ -67,7 +72,7 @@ class Rated:
     arrivals: Arrivals
     shared: SharedPrefix | None = None
     asked: int | None = None
-    fewest: int = LEAST_REQUESTS
+    fewest: int = OPEN_REQUESTS
 
     @property
     def clients(self) -> int | None:
@@ -110,15 +115,11 @@ class Rated:
         return replace(self, arrivals=arrivals, asked=asked, fewest=LEAST_OF_ONE)
 
     def requests(self, factor: float, output: float) -> int:
-        """1,000, or as many as come in ten times what a request takes at 30 ms a token, or until a schedule ends.
-
-        20,000 at most.
-        """
+        """As `simulate` has them, and until a schedule ends; 20,000 at most."""
         if self.asked is not None:
             return self.asked
-        rate, end = self.rate or 0.0, self.arrivals.stretches[-1].start
-        needed = factor * rate * max(end * 1.2, LIVES * output * USUAL_STEP)
-        return round(min(MOST_REQUESTS, max(self.fewest, needed)))
+        rate, end = factor * (self.rate or 0.0), self.arrivals.stretches[-1].start
+        return min(MOST_REQUESTS, max(enough(rate, output, self.fewest), round(rate * end * BEYOND)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 BLOCK: Final = 16  # tokens of an id of shared prefixes
 OPEN_REQUESTS: Final = 1000
+MOST_REQUESTS: Final = 20_000  # of an open loop, where none are asked for
+LIVES: Final = 10.0  # times that a request is in the service, in which requests come
+USUAL_STEP: Final = 0.03  # of a token, for how long a request is in the service [s]
 ROUNDS: Final = 8  # requests of a client
 LEAST_REQUESTS: Final = 100  # of a closed loop
 
@@ -54,6 +57,22 @@ class Sending:
         if self.concurrency is not None:
             return f"closed loop of {self.concurrency:,}"
         return "" if self.arrivals is None else self.arrivals.text
+
+
+def enough(rate: float, output: float, least: int = OPEN_REQUESTS) -> int:
+    """Requests of an open loop that tell enough: as many as come in ten times what one takes at 30 ms a token.
+
+    1,000 at least, since percentiles are of them, and 20,000 at most.
+
+    Args:
+        rate: requests a second. [1/s]
+        output: tokens of each in the mean. [token]
+        least: no fewer.
+
+    >>> enough(10, 256), enough(50, 256), enough(1e6, 256)
+    (1000, 3840, 20000)
+    """
+    return round(min(MOST_REQUESTS, max(least, rate * LIVES * output * USUAL_STEP)))
 
 
 def default_requests(concurrency: int | None) -> int:
