@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.planning.answer import Found, Writer, numbered
 from roofcast.calculators.planning.around import cheaper, doubled, easier, faster, headroom, nearest
-from roofcast.calculators.planning.rows import FoundRow, PlanResult
+from roofcast.calculators.planning.inverse import CONTEXT, GPU, RATE, USERS
+from roofcast.calculators.planning.rows import FoundRow, PlanResult, WorkloadRow
 from roofcast.cli.crew import crew_of
 from roofcast.cli.planning import AskedPlan, Prepared, prepared
 from roofcast.cli.planning_bench import work
@@ -161,7 +162,7 @@ def _steps(found: Sequence[Found], *, brief: bool) -> Iterator[None]:
 
 def _inverse(ready: Prepared, search: Search) -> list[Answered]:
     """A question the other way round."""
-    from roofcast.calculators.planning.inverse import GPU, most_of, smallest
+    from roofcast.calculators.planning.inverse import most_of, smallest
 
     asked, model = ready.asked, ready.setting.model
     gpus = asked.gpus_there or 1
@@ -171,6 +172,25 @@ def _inverse(ready: Prepared, search: Search) -> list[Answered]:
     output = round(search.demand.shape.output)
     longest = max(1, (model.spec.max_context or LONGEST) - output)
     return most_of(search, gpus, asked.find or "", longest)
+
+
+def _looked_for(ready: Prepared, workload: WorkloadRow) -> WorkloadRow:
+    """A workload without what is looked for."""
+    find, demand = ready.asked.find, ready.setting.demands[0]
+    lengths = getattr(demand.sends, "lengths", None)
+    load = workload.load if lengths is None or find in {CONTEXT, GPU} else lengths.text
+    return replace(
+        workload,
+        load=load,
+        requests_per_second=None if find == RATE else workload.requests_per_second,
+        concurrency=None if find == USERS else workload.concurrency,
+        best=None,
+        next_cheaper=None,
+        headroom=None,
+        doubled=None,
+        nearest=None,
+        relaxed=[],
+    )
 
 
 def _found_rows(ready: Prepared, found: Sequence[Found], inverse: Sequence[Answered], writer: Writer) -> list[FoundRow]:
@@ -213,12 +233,11 @@ def _meant(ready: Prepared, demand: Demand, one: Answered) -> Demand:
 def _result(ready: Prepared, found: Sequence[Found], inverse: Sequence[Answered], *, partial: bool) -> PlanResult:
     """The answer."""
     writer = Writer(ready.names(), ready.prices)
+    plans, workloads = numbered(writer.rows(one, number) for number, one in enumerate(found))
+    found_rows: list[FoundRow] = []
     if ready.asked.find is not None:
         found_rows = _found_rows(ready, found, inverse, writer)
-        found = ()
-    else:
-        found_rows = []
-    plans, workloads = numbered(writer.rows(one, number) for number, one in enumerate(found))
+        plans, workloads = [], [_looked_for(ready, one) for one in workloads]
     return PlanResult(
         model=ready.setting.model.name,
         plans=plans,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.planning.sends import Recorded
 from roofcast.calculators.planning.tasks import Pick
+from roofcast.calculators.serving.loads import enough
 from roofcast.cli.planning_asked import DEFAULT_KV
 from roofcast.cli.planning_bench import bench_for
 
 if TYPE_CHECKING:
+    from roofcast.calculators.planning.demand import Demand
     from roofcast.cli.planning_run import Answer
 
 
@@ -43,9 +46,21 @@ def said_of(answer: Answer) -> Remarks:
                 else None,
             ],
             warnings=[
+                *(few for demand in setting.demands if (few := _few(demand))),
                 "nothing is promised: it is enough that requests are answered as fast as they come; give --ttft or --tpot"
                 if any(not demand.goal.given and demand.needed is None for demand in setting.demands)
                 else None,
             ],
         )
     )
+
+
+def _few(demand: Demand) -> str | None:
+    """That so few requests are asked to be simulated that the service never fills."""
+    rate, asked = demand.sends.rate, demand.sends.requests(1.0, demand.shape.output)
+    if rate is None or asked is None or demand.needed is not None or isinstance(demand.sends, Recorded):
+        return None
+    wanted = enough(rate, demand.shape.output, 1)
+    if asked * 2 >= wanted:
+        return None
+    return f"--requests {asked:,}: they come in {asked / rate:.3g} s, too short a time for the service to fill; {wanted:,} tell enough"

@@ -26,7 +26,6 @@ from roofcast.modelspec.sharding import Shards
 
 if TYPE_CHECKING:
     from roofcast.calculators.planning.rows import PlanRow, WorkloadRow
-    from roofcast.calculators.planning.search import Search
     from roofcast.calculators.serving.result import SimulateResult
     from roofcast.calculators.serving.service import Service
 
@@ -91,11 +90,6 @@ def cost_of(answer: Answer, number: int = 0) -> float:
     """Return what the best one costs; infinite where there is none. [USD/h]"""
     at = answer.result.workloads[number].best
     return float("inf") if at is None else (answer.result.plans[at].cost_per_hour or 0.0)
-
-
-def searched(answer: Answer, number: int = 0) -> Search:
-    """Return the search behind an answer."""
-    return answer.found[number].search
 
 
 def workload(answer: Answer, number: int = 0) -> WorkloadRow:

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.cost import HOUR, MILLION
-from roofcast.calculators.planning.around import Easier, Placed, front
+from roofcast.calculators.planning.around import ALL_TIMES, TIMES, Easier, Placed, front, up
 from roofcast.calculators.planning.rows import (
     CLOSED_FORM,
     SIMULATED,
@@ -135,7 +135,7 @@ class Writer:
             considered=len(search.candidates),
             refused=sum(1 for one in search.candidates if one.limit == "refused"),
             weighed=sum(1 for one in search.candidates if one.weighed is not None),
-            simulated=sum(1 for one in search.candidates if one.known),
+            simulated=sum(1 for one in search.candidates if one.known or one.looked),
             job_seconds=demand.job,
             job_cost=_job_cost(demand, rows, best_at),
         )
@@ -192,11 +192,20 @@ def _worded(easier: Easier, demand: Demand) -> tuple[str, str]:
         if clients is not None:
             return "--concurrency", f"{max(1, round(clients * easier.value))}"
         return "--rate", f"{(rate or 0.0) * easier.value:.3g}"
+    if easier.option == ALL_TIMES:
+        limits = ((name, getattr(demand.goal, f"{name}_seconds")) for name in TIMES)
+        first, *more = [(name, up(limit * easier.value)) for name, limit in limits if limit is not None]
+        said = " ".join(f"--{name} {_milli(limit)}" for name, limit in more)
+        return f"--{first[0]}", f"{_milli(first[1])} {said}"
     if easier.option == "--max-gpus":
         return easier.option, f"{easier.value:.0f}"
     if easier.option == "--max-cost":
         return easier.option, f"{easier.value:.2f}"
-    return easier.option, f"{easier.value * 1e3:.4g}ms"
+    return easier.option, _milli(easier.value)
+
+
+def _milli(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g}ms"
 
 
 def _shown(found: Found) -> list[Placed]:

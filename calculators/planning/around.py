@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.trial import Verdict
     from roofcast.calculators.serving.result import Goal
 
+TIMES: Final = ("ttft", "tpot", "itl")
+ALL_TIMES: Final = "times"
 CLOSE: Final = 6  # cheaper ones that are looked at, until one clearly fails
 FASTER: Final = 3  # faster ones that are simulated
 DEAREST: Final = 8.0  # times the cheapest, beyond which none is [-]
 PARTS: Final = (0.5, 0.2, 0.05)  # of the load, that are tried where the whole is too much [-]
 ROOMIER: Final = 8  # times as many GPUs, likewise [-]
-BEYOND: Final = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)  # of a limit, that are tried where it is too short [-]
+BEYOND: Final = (
+    1.1,
+    1.25,
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    10.0,
+    30.0,
+    100.0,
+)  # of a limit, that are tried where it is too short [-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +235,8 @@ class Easier:
     """Something that would make it feasible, and the deployment that does it then.
 
     Args:
-        option: which option of the command.
-        value: what it would be: seconds, GPUs, dollars an hour, or a share of the load.
+        option: which option of the command; load, or times for all limits of time.
+        value: what it would be: seconds, GPUs, dollars an hour, or a share of the load or of the times.
         placed: the cheapest deployment then.
     """
 
@@ -235,7 +247,9 @@ class Easier:
 
 def easier(search: Search) -> list[Easier]:
     """What would make a workload feasible that nothing keeps, one thing at a time."""
-    found = [one for name in ("ttft", "tpot", "itl") if (one := _later(search, name))]
+    found = [one for name in TIMES if (one := _later(search, name))]
+    if not found and (both := _all_later(search)) is not None:
+        found.append(both)
     one_kind = replace(search.limits, kinds=1)
     wider = (
         ("--max-gpus", replace(one_kind, gpus=search.limits.gpus * ROOMIER)),
@@ -258,6 +272,7 @@ def easier(search: Search) -> list[Easier]:
 
 def _solved(search: Search) -> Placed | None:
     """The cheapest deployment of a search; None where there is none."""
+    search.proving = False
     search.solve()
     best = search.best
     return None if best is None or best.found is None else Placed(best, best.found.count, best.found)
@@ -271,10 +286,24 @@ def _later(search: Search, name: str) -> Easier | None:
         return None
     limits = replace(search.limits, kinds=1)
     for factor in BEYOND:
-        limit = _up(asked * factor)
+        limit = up(asked * factor)
         placed = _solved(_refloored(search, replace(goal, **{field: limit}), limits))
         if placed is not None:
             return Easier(f"--{name}", limit, placed)
+    return None
+
+
+def _all_later(search: Search) -> Easier | None:
+    """The least factor of all times that are promised at which they are kept, of some beyond 1."""
+    goal = search.demand.goal
+    names = [name for name in TIMES if getattr(goal, f"{name}_seconds") is not None]
+    if len(names) < 2:  # noqa: PLR2004 - of one alone it was asked
+        return None
+    for factor in BEYOND:
+        times = {f"{name}_seconds": up(getattr(goal, f"{name}_seconds") * factor) for name in names}
+        placed = _solved(_refloored(search, replace(goal, **times), replace(search.limits, kinds=1)))
+        if placed is not None:
+            return Easier(ALL_TIMES, factor, placed)
     return None
 
 
@@ -288,10 +317,10 @@ def _afresh(one: Candidate) -> Candidate:
     return Candidate(one.machine, one.price, replace(one.floor, limit=limit, rate=one.floor.rate or inf))
 
 
-def _up(value: float) -> float:
+def up(value: float) -> float:
     """A number to two digits, rounded up.
 
-    >>> _up(0.1234), _up(2.0)
+    >>> up(0.1234), up(2.0)
     (0.13, 2.0)
     """
     if value <= 0:

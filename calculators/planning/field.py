@@ -32,6 +32,8 @@ class Candidate:
         settled: what simulations say; None likewise.
         judged: verdicts of single numbers of replicas, of all trials.
         tried: units up to which none will do.
+        looked: whether it was simulated for a question the other way round.
+        failed: times that further trials did not keep what the first one kept.
     """
 
     machine: Machine
@@ -41,6 +43,8 @@ class Candidate:
     settled: Settled | None = None
     judged: dict[Count, Verdict] = field(default_factory=dict)
     tried: int = 0
+    failed: int = 0
+    looked: bool = False
 
     @property
     def limit(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.field import Candidate
     from roofcast.calculators.planning.search import Search
     from roofcast.hwdb.accelerator import Accelerator
+
+    _Row = tuple[float, tuple[int, ...], int, Candidate, Count]
 
 RATE: Final = "rate"
 USERS: Final = "users"
@@ -93,11 +95,26 @@ def most_of(search: Search, gpus: int, what: str, longest: int) -> list[Answered
             gpu = answer.candidate.machine.gpu
             best[gpu] = max(answer.value, best.get(gpu, 0.0))
         left = [row for row in open_ if row[0] > best.get(row[3].machine.gpu, 0.0)]
-        some, open_ = left[:AT_ONCE], left[AT_ONCE:]
-        tasks = [_task(search, one, count, what, bound, longest) for bound, _, _, one, count in some]
+        some, open_ = _first_of_kinds(left)
+        tasks = [
+            replace(_task(search, one, count, what, bound, longest), above=best.get(one.machine.gpu, 0.0))
+            for bound, _, _, one, count in some
+        ]
         found: Sequence[Mosted] = search.run(tasks)
+        for _, _, _, one, _ in some:
+            one.looked = True
         done += [Answered(one, count, most) for (_, _, _, one, count), most in zip(some, found, strict=True)]
     return _best_of_kinds(done)
+
+
+def _first_of_kinds(left: Sequence[_Row]) -> tuple[list[_Row], list[_Row]]:
+    """The first of each of a few kinds, so that others need only be held against it; and the rest."""
+    chosen: dict[str, _Row] = {}
+    for row in left:
+        if len(chosen) < AT_ONCE:
+            chosen.setdefault(row[3].machine.gpu, row)
+    taken = {id(row) for row in chosen.values()}
+    return list(chosen.values()), [row for row in left if id(row) not in taken]
 
 
 def _bound(one: Candidate, count: Count, what: str, longest: int) -> float:

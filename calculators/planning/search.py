@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.planning.tasks import Judge, Settle, Weigh
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WEIGHED_AT_ONCE: Final = 24
 SETTLED_AT_ONCE: Final = 4
+WIDER: Final = 1.1  # of units, from the second time on that trials fail what the first one kept [-]
 HOPELESS: Final = frozenset(("memory", "context", "refused"))  # what no simulation can be made of
 
 
@@ -114,7 +115,8 @@ class Search:
             return True
         if self.judge(best, count).meets:
             return True
-        best.tried = max(best.tried, count.total)
+        best.failed += 1  # the more often, the wider the next step: chance is not chased one by one
+        best.tried = max(best.tried, count.total, ceil(count.total * WIDER ** (best.failed - 1)) - 1)
         return False
 
     def _worst(self, best: Mapping[str, float]) -> float:

@@ -133,6 +133,7 @@ class Most:
         of: load or prompt: a factor of the load, or tokens of a prompt.
         start: to begin with, of the same.
         limit: no more than that is looked at.
+        above: what another one does, below which nothing is looked for.
     """
 
     machine: Machine
@@ -141,6 +142,7 @@ class Most:
     of: str
     start: float
     limit: float
+    above: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +265,10 @@ def _most(task: Most, bench: Bench) -> Mosted:
         )
         return one.keeps
 
-    found = highest(keeps, min(task.start, task.limit), WITHIN)
+    least = task.above * (1 + WITHIN)
+    if task.above and not keeps(least):
+        return Mosted(None, *_said_of(runs.get(least)), None)
+    found = highest(keeps, min(max(task.start, least), task.limit), WITHIN)
     if found.rate is not None and keeps_all(keeps, task, found.rate):
         return Mosted(task.limit, "", "", runs[task.limit])
     beyond = runs.get(found.beyond) if found.beyond is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import inf, log, sqrt
+from math import ceil, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.planning.floor import HALF
@@ -21,6 +21,7 @@ MOST_SURE: Final = 99.9  # percentile beyond which no more is asked of the close
 SLACK: Final = 1.06  # by which simulations may do better than the closed form [-]
 PART: Final = 0.6  # of a spread that is counted [-]
 NOTHING: Final = 1e-12
+MOST_UNITS: Final = 1 << 20  # that take turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,16 @@ class Replica:
 
         Prompts queue for the machine, rho = rate x S, S of a prompt among as many as a step takes: of an M/D/1 queue
         P(W > t) = rho exp(-2 (1 - rho) t / (rho S)) about. Source: Tijms, A First Course in Stochastic Models, 2003, 9.2.
+        Where requests come more evenly, with v < 1 of Poisson arrivals' variance, waits are v times as long (Kingman).
         """
         each = 1.0 / self.reading
         alone = self.service.server.latency + self.alone
         used = rate * each
         tail = 1.0 - min(self.demand.goal.percentile, MOST_SURE) / 100
-        if used <= tail or not self.demand.random:
+        variance = min(1.0, self.demand.sends.variance)
+        if used <= tail or not variance:
             return alone
-        return inf if used >= 1 else alone + used * each / (2 * (1 - used)) * log(used / tail)
+        return inf if used >= 1 else alone + variance * used * each / (2 * (1 - used)) * log(used / tail)
 
     def decoding(self, sequences: int) -> float:
         """A step in which so many decode and nothing else is done. [s]"""
@@ -187,7 +190,22 @@ def weigh(service: Service, demand: Demand) -> Weighed:
         )
     if _bounded(demand) and tpot > (goal.tpot_seconds or 0.0):
         return Weighed(ttft=ttft, tpot=tpot, limit="tpot", reason=f"a step of one request alone takes {_ms(tpot)}")
-    return replace(_rates(replica, demand), ttft=ttft, tpot=tpot)
+    return replace(_rates(*_one_of(replica, demand)), ttft=ttft, tpot=tpot)
+
+
+def _one_of(replica: Replica, demand: Demand) -> tuple[Replica, Demand]:
+    """A replica among as many as will do by themselves, and what comes to it: by turns, and so more evenly than by chance.
+
+    Of v of Poisson arrivals' variance v / n is left to each of n. With n = rate / what one does alone they are enough, as
+    each of them does no less than it would alone; so none of fewer does more than one of these.
+    """
+    rate, alone = demand.sends.rate, _rates(replica, demand).rate
+    if rate is None:
+        return replica, demand
+    shards = replica.service.ready.deployment.shards
+    units = min(MOST_UNITS, ceil(rate / alone)) if alone else MOST_UNITS
+    one = demand.one_of(max(1, units) * shards.dp)
+    return (replica, demand) if one is None else (replace(replica, demand=one), one)
 
 
 def _rates(replica: Replica, demand: Demand) -> Weighed:
