@@ -12,6 +12,7 @@ from roofcast.calculators.planning.floor import Device, device_of, floor_of, wor
 from roofcast.calculators.planning.machines import machines_of
 from roofcast.calculators.planning.search import Limits, Search
 from roofcast.calculators.planning.tasks import Pick
+from roofcast.cli.options import size
 from roofcast.cli.planning_asked import AskedChoices, AskedGpus, AskedLimits
 from roofcast.cli.planning_bench import Setting, bench_for
 from roofcast.cli.planning_demands import AskedDemand, demands_of, longest_of, read_workloads
@@ -141,6 +142,9 @@ def prepared(asked: AskedPlan) -> Prepared:
     from roofcast.cli.deploy import efficiency_of
 
     limits = Limits(asked.limits.gpus, asked.limits.cost, asked.limits.kinds)
+    if asked.find is None and asked.gpus_there is not None:
+        raise UsageError(f"--gpus {asked.gpus_there}: a plan finds the number itself; --max-gpus bounds it, --find takes --gpus")
+    size(asked.gpus_there, "--gpus")
     asked = finding(asked) if asked.find is not None else asked
     _ = asked.limits.seconds
     deployed, own = _flagged(asked)

@@ -178,7 +178,9 @@ def _looked_for(ready: Prepared, workload: WorkloadRow) -> WorkloadRow:
     """A workload without what is looked for."""
     find, demand = ready.asked.find, ready.setting.demands[0]
     lengths = getattr(demand.sends, "lengths", None)
-    load = workload.load if lengths is None or find in {CONTEXT, GPU} else lengths.text
+    load = workload.load if lengths is None or find == GPU else lengths.text
+    if find == CONTEXT and lengths is not None:
+        load = workload.load.replace(lengths.text, lengths.text.partition(" in, ")[2])
     return replace(
         workload,
         load=load,

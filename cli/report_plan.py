@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.answer import remarks
 from roofcast.cli.errors import exit_code
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def plan_part(setting: Setting, request: Request) -> Document | None:
         return _left_out(setting, str(error))
     if document is None:
         return _left_out(setting, "none of these GPUs has a deployment that could be weighed")
-    return replace(document, remarks=document.remarks + remarks(notes=[note or None]))
+    return replace(document, lines=(note, *document.lines)) if note else document
 
 
 def rate_of(setting: Setting, request: Request) -> tuple[float | None, str]:

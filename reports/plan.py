@@ -134,8 +134,8 @@ def _sections(result: PlanResult, inputs: Mapping[str, Any]) -> Iterator[Section
             inputs=inputs,
             result=workload,
             records=[],
+            lines=tuple(map(plain, told_lines(result, workload))),
             tables=(table,) if table.rows else (),
-            remarks=remarks(notes=told_lines(result, workload)),
         )
         yield Section(f"workload-{number}", plain(workload.name), lead, part)
 

@@ -57,7 +57,7 @@ MARK: Final = 6.5
 RING: Final = 2.1  # of a mark, around the best one
 UNITS: Final = 64.0  # of a font in a point
 DASHED: Final = (0, (5, 3))
-PROMISE: Final = 1  # colour by its place in the theme
+GAP: Final = 4.0  # points over the legend
 #: state -> shape, and whether it is filled
 SHAPES: Final[Mapping[str, tuple[str, bool]]] = {MEETS: ("o", True), CLOSE: ("o", False), FAILS: ("x", False)}
 TICKS: Final = 7
@@ -87,7 +87,7 @@ def _drawn(result: PlanResult, panels: Sequence[Panel], left_out: int) -> Figure
     handles = _handles(panels)
     above, below = _words(result, panels), _captions(panels, left_out)
     legend = -(-len(handles) // PER_ROW) * NORMAL * LINE + 4
-    top = EDGE + TITLE * LINE + len(above[1:]) * NORMAL * LINE + legend
+    top = EDGE + TITLE * LINE + len(above[1:]) * NORMAL * LINE + GAP + legend
     bottom = EDGE + len(below) * SMALL * LINE
     height = HEIGHT * POINT if down == 1 and across == 1 else top + bottom + down * ROW * POINT
     figure = Figure((WIDTH, height / POINT), dpi=DPI, facecolor=LIGHT.ground)
@@ -154,7 +154,7 @@ def _promise(axes: Axes, panel: Panel, frame: Box) -> list[Box]:
     """What is promised, as a level line with its words at its left end; gives their box."""
     if panel.promise is None:
         return []
-    axes.axhline(panel.promise * 1e3, color=LIGHT.contexts[PROMISE], linewidth=1.2, linestyle=DASHED, label="promise")
+    axes.axhline(panel.promise * 1e3, color=LIGHT.ink, linewidth=1.2, linestyle=DASHED, label="promise")
     text = f"promise: {millis(panel.promise)} ms"
     wide, high = width_of(text, SMALL), SMALL * 1.3
     y = panel.spot(frame, panel.x[0], panel.promise)[1]

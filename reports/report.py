@@ -122,9 +122,13 @@ def _result(verdict: Verdict, parts: Mapping[str, Document]) -> ReportResult:
 
 
 def _shown(name: str, part: Document, result: ReportResult) -> Document:
-    """A part without the lines that the report's own say, and sources with those that are of no one part."""
+    """A part without the lines that the report's own say, and sources with those that are of no one part.
+
+    Those of a plan are of other deployments, and stay.
+    """
     more = origin_tables(result.estimate, result.kv) if name == "sources" else ()
-    return replace(part, lines=(), tables=(*more, *part.tables))
+    lines = part.lines if name == "plan" else ()
+    return replace(part, lines=lines, tables=(*more, *part.tables))
 
 
 def _record(result: ReportResult) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.answer import remarks
 from roofcast.reports.document import Section, plain
 from roofcast.reports.plan import plan_document
 from roofcast.reports.plan_tables import plan_table
@@ -37,9 +36,8 @@ def plan_part(result: PlanResult, inputs: Mapping[str, Any], said: Remarks) -> D
     told = [line for workload in result.workloads for line in told_lines(result, workload)]
     return replace(
         whole,
-        lines=(),
+        lines=tuple(map(plain, told)),
         tables=tuple(plan_table(result, workload, MOST) for workload in result.workloads),
-        remarks=remarks(notes=told) + whole.remarks,
         sections=(),
         keys=(),
     )

@@ -117,11 +117,6 @@ class Demand:
         return first, *(Trial(1.0, self.seed + i) for i in range(1, TRIALS))
 
     @property
-    def random(self) -> bool:
-        """Whether requests come by chance: of Poisson arrivals, or burstier ones."""
-        return self.sends.variance >= 1.0
-
-    @property
     def spread(self) -> float:
         """Standard deviations of what comes at the percentile that is promised: z sqrt(v); 0 below the median."""
         part = min(self.goal.percentile, SUREST) / 100

@@ -380,6 +380,7 @@ def settle_pools(service: Service, demand: Demand, least: tuple[int, int], most:
             break
         decode = worst.limit in {"tpot", "itl"} or (worst.limit == "rate" and worst.busy[-1] > worst.busy[0])
         more = 1 if readers + writers < FEW else ceil((STEP - 1) * (writers if decode else readers))
+        more = max(1, min(more, most - readers - writers))  # the most is tried, too
         readers, writers = (readers, writers + more) if decode else (readers + more, writers)
     return Settled(None, tuple(failed))
 
