@@ -187,6 +187,13 @@ Tpot = Annotated[
     str | None,
     typer.Option("--tpot", metavar="TIME", help="Promise: time per output token at most, such as 50ms."),
 ]
+Itl = Annotated[
+    str | None, typer.Option("--itl", metavar="TIME", help="Promise: time between two tokens, such as 100ms.")
+]
+Percentile = Annotated[
+    float | None,
+    typer.Option("--percentile", metavar="P", help="Of 100 requests those that must keep it (default: 99)."),
+]
 Apis = Annotated[
     str | None,
     typer.Option("--api", metavar="NAME,...", help="Models or vendors of APIs, all, none (default: usual ones)."),

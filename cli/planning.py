@@ -143,7 +143,9 @@ def prepared(asked: AskedPlan) -> Prepared:
 
     limits = Limits(asked.limits.gpus, asked.limits.cost, asked.limits.kinds)
     if asked.find is None and asked.gpus_there is not None:
-        raise UsageError(f"--gpus {asked.gpus_there}: a plan finds the number itself; --max-gpus bounds it, --find takes --gpus")
+        raise UsageError(
+            f"--gpus {asked.gpus_there}: a plan finds the number itself; --max-gpus bounds it, --find takes --gpus"
+        )
     size(asked.gpus_there, "--gpus")
     asked = finding(asked) if asked.find is not None else asked
     _ = asked.limits.seconds

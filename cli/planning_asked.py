@@ -199,10 +199,7 @@ class AskedLimits:
         Raises:
             UnitError, UsageError: no such number.
         """
-        found = options.size(self.max_gpus, "--max-gpus") or DEFAULT_GPUS
-        if found > MOST_GPUS:
-            raise UsageError(f"--max-gpus {found:,}: it must be at most {MOST_GPUS:,}")
-        return found
+        return _at_most(self.max_gpus, "--max-gpus", DEFAULT_GPUS, MOST_GPUS)
 
     @property
     def kinds(self) -> int:
@@ -211,10 +208,7 @@ class AskedLimits:
         Raises:
             UnitError, UsageError: no such number.
         """
-        found = options.size(self.top, "--top") or DEFAULT_KINDS
-        if found > MOST_KINDS:
-            raise UsageError(f"--top {found:,}: it must be at most {MOST_KINDS}")
-        return found
+        return _at_most(self.top, "--top", DEFAULT_KINDS, MOST_KINDS)
 
     @property
     def cost(self) -> float:
@@ -248,6 +242,18 @@ class AskedLimits:
             raise UnitError(
                 f"--budget {self.budget}: write it like 30s (time to search) or '$20' (US dollars an hour)"
             ) from error
+
+
+def _at_most(value: int | None, option: str, usual: int, most: int) -> int:
+    """A number within bounds, or the usual one.
+
+    Raises:
+        UnitError, UsageError: no such number.
+    """
+    found = options.size(value, option) or usual
+    if found > most:
+        raise UsageError(f"{option} {found:,}: it must be at most {most:,}")
+    return found
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:

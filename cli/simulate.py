@@ -43,13 +43,8 @@ def simulate(
     seed: loading.Seed = 0,
     ttft: options.Ttft = None,
     tpot: options.Tpot = None,
-    itl: Annotated[
-        str | None, typer.Option("--itl", metavar="TIME", help="Promise: time between two tokens, such as 100ms.")
-    ] = None,
-    percentile: Annotated[
-        float | None,
-        typer.Option("--percentile", metavar="P", help="Of 100 requests those that must keep it (default: 99)."),
-    ] = None,
+    itl: options.Itl = None,
+    percentile: options.Percentile = None,
     policy: Annotated[
         str | None,
         typer.Option(

@@ -200,9 +200,8 @@ class ModelSpec:
 
     @property
     def layer_counts(self) -> Counter[Layer]:
-        """How many of each distinct layer there are; sums over layers are quick over it. Not to be changed."""
-        if not self._counts:
-            self._counts.append(Counter(self.active_layers))
+        """How many of each distinct layer there are, for sums over them; not to be changed."""
+        self._counts[:] = self._counts or [Counter(self.active_layers)]
         return self._counts[0]
 
     @property

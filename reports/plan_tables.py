@@ -94,7 +94,7 @@ def plan_table(result: PlanResult, workload: WorkloadRow, most: int = MOST_ROWS)
     kept = shown_numbers(every, workload, most)
     rows = [(place, row) for place, (number, row) in enumerate(every, 1) if number in kept]
     differ, same = _settings([row.deployment for _, row in rows])
-    itl, letters = workload.goal.itl_seconds is not None, source_letters(result)
+    times, letters = _timed(workload), source_letters(result)
     several = len({_letter(letters, row) for _, row in rows}) > 1
     best, goal = best_of(result, workload), workload.goal
     cells = [
@@ -105,7 +105,7 @@ def plan_table(result: PlanResult, workload: WorkloadRow, most: int = MOST_ROWS)
             BEST if row is best else FRONT if row.pareto else "",
             plain_money(row.cost_per_hour),
             plain_money(row.cost_per_million_tokens),
-            *_times(row, itl=itl),
+            *_times(row, times.values()),
             figures(row.tokens_per_second),
             *(setting.of(row.deployment) for setting in differ),
             *([_letter(letters, row)] if several else []),
@@ -114,7 +114,7 @@ def plan_table(result: PlanResult, workload: WorkloadRow, most: int = MOST_ROWS)
     ]
     at = f"p{goal.percentile:g} ms"
     header = ["", "GPUs", "meets", "", "USD/\nhour", "USD/\nMtoken"]
-    header += [f"TTFT\n{at}", f"TPOT\n{at}", *([f"ITL\n{at}"] if itl else []), "output\ntokens/s"]
+    header += [*(f"{name}\n{at}" for name in times), "output\ntokens/s"]
     words = len(header)
     header += [*(one.name for one in differ), *(["price\nfrom"] if several else [])]
     return table(
@@ -147,10 +147,17 @@ def meets_words(row: PlanRow) -> str:
     return said if row.limit is None or row.meets_slo else f"{said}: {limit_name(row.limit)}"
 
 
-def _times(row: PlanRow, *, itl: bool) -> list[str]:
+def _timed(workload: WorkloadRow) -> dict[str, str]:
+    """Times that a table has: requests of a job wait from the first, and gaps are shown where they are promised."""
+    ttft = {} if workload.job_seconds is not None else {"TTFT": "ttft_seconds"}
+    itl = {} if workload.goal.itl_seconds is None else {"ITL": "itl_seconds"}
+    return {**ttft, "TPOT": "tpot_seconds", **itl}
+
+
+def _times(row: PlanRow, keys: Iterable[str]) -> list[str]:
     """Times at the percentile; those of the closed form are about so long."""
     about = ABOUT if row.basis == CLOSED_FORM else ""
-    times = [row.ttft_seconds, row.tpot_seconds, *([row.itl_seconds] if itl else [])]
+    times = [getattr(row, key) for key in keys]
     return [NOTHING if seconds is None else about + millis(seconds) for seconds in times]
 
 

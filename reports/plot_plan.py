@@ -58,6 +58,7 @@ RING: Final = 2.1  # of a mark, around the best one
 UNITS: Final = 64.0  # of a font in a point
 DASHED: Final = (0, (5, 3))
 GAP: Final = 4.0  # points over the legend
+EMPTY: Final = 60.0  # points in place of axes on which nothing would be drawn
 #: state -> shape, and whether it is filled
 SHAPES: Final[Mapping[str, tuple[str, bool]]] = {MEETS: ("o", True), CLOSE: ("o", False), FAILS: ("x", False)}
 TICKS: Final = 7
@@ -77,19 +78,23 @@ def plan_chart(result: PlanResult) -> Figure:
 
             return found_chart(result)
         panels = [panel_of(result, workload) for workload in result.workloads]
-        shown = panels if len(panels) <= MOST_PANELS else panels[:1]
-        return _drawn(result, shown, len(panels) - len(shown))
+        able = [panel for panel in panels if panel.marks] or panels[:1]
+        shown = able if len(able) <= MOST_PANELS else able[:1]
+        more = _left_out(shown, [panel for panel in panels if panel not in able], len(able) - len(shown))
+        return _drawn(result, shown, more)
 
 
-def _drawn(result: PlanResult, panels: Sequence[Panel], left_out: int) -> Figure:
+def _drawn(result: PlanResult, panels: Sequence[Panel], more: Sequence[str]) -> Figure:
     across = min(2, len(panels)) or 1
     down = -(-len(panels) // across)
     handles = _handles(panels)
-    above, below = _words(result, panels), _captions(panels, left_out)
+    above, below = _words(result, panels), _captions(panels, more)
     legend = -(-len(handles) // PER_ROW) * NORMAL * LINE + 4
     top = EDGE + TITLE * LINE + len(above[1:]) * NORMAL * LINE + GAP + legend
     bottom = EDGE + len(below) * SMALL * LINE
     height = HEIGHT * POINT if down == 1 and across == 1 else top + bottom + down * ROW * POINT
+    if not any(panel.marks for panel in panels):
+        height = top + bottom + down * EMPTY
     figure = Figure((WIDTH, height / POINT), dpi=DPI, facecolor=LIGHT.ground)
     _write(figure, above, below)
     _legend(figure, handles, (height - top + legend) / height)
@@ -111,15 +116,15 @@ def _panel(figure: Figure, panel: Panel, frame: Box, colours: Mapping[str, str],
     page = figure.get_figwidth() * POINT, figure.get_figheight() * POINT
     size = (frame.right - frame.left) / page[0], (frame.top - frame.bottom) / page[1]
     axes = axes_at(figure, (frame.left / page[0], frame.bottom / page[1], *size))
+    if not panel.marks:
+        axes.set_axis_off()
+        write_at(axes, "no deployment has a price and a time", frame.middle, LIGHT.ink, NORMAL)
+        return
     at = f"{panel.name}, p{panel.workload.goal.percentile:g} [ms]"
     axes.set_xlabel("rent of all GPUs [USD an hour]", fontsize=NORMAL, color=LIGHT.ink)
     axes.set_ylabel(at, fontsize=NORMAL, color=LIGHT.ink)
     axes.yaxis.set_label_coords((EDGE + NORMAL * LINE - LEFT) / (frame.right - frame.left), 0.5)
     axes.tick_params(labelsize=NORMAL)
-    if not panel.marks:
-        axes.set(xticks=[], yticks=[])
-        write_at(axes, "no deployment has a price and a time", frame.middle, LIGHT.ink, NORMAL)
-        return
     times = panel.y[0] * 1e3, panel.y[1] * 1e3
     axes.set(xscale="log", yscale="log", xlim=panel.x, ylim=times)
     _ticks(axes.xaxis, *panel.x)
@@ -262,7 +267,7 @@ def _legend(figure: Figure, handles: Sequence[Line2D], top: float) -> None:
 
 def _words(result: PlanResult, panels: Sequence[Panel]) -> list[str]:
     """Title, and of one workload what is sent and what is promised."""
-    names = " and ".join(dict.fromkeys(panel.name for panel in panels)) or "time"
+    names = " and ".join(dict.fromkeys(panel.name for panel in panels if panel.marks)) or "time"
     title = f"{cut(result.model, 40)}: what deployments cost against their {names}"
     if len(panels) != 1:
         return [title]
@@ -271,17 +276,22 @@ def _words(result: PlanResult, panels: Sequence[Panel]) -> list[str]:
     return [title, cut(panel.workload.load, LONGEST), f"promised: {promise}"]
 
 
-def _captions(panels: Sequence[Panel], left_out: int) -> list[str]:
+def _captions(panels: Sequence[Panel], more: Sequence[str]) -> list[str]:
     """How to read it, and what is not in it."""
     met = any(mark.state == MEETS for panel in panels for mark in panel.marks)
     marks = " Ring: the cheapest that meets it. Line: none that meets it is cheaper and as quick." if met else ""
     said = [f"Lower left is better.{marks}"] if any(panel.marks for panel in panels) else []
-    missing = sum(panel.left_out for panel in panels)
-    more = (
+    return [*said, *([" ".join(more)] if more else [])]
+
+
+def _left_out(panels: Sequence[Panel], empty: Sequence[Panel], further: int) -> list[str]:
+    """What is not drawn: deployments, workloads of which none can be, and further workloads."""
+    missing, number = sum(panel.left_out for panel in panels), len(empty)
+    said = (
         [f"{count(missing)} without a price or a time {'is' if missing == 1 else 'are'} not drawn."] if missing else []
     )
-    more += [f"The first workload alone; {count(left_out)} more have tables."] if left_out else []
-    return [*said, *([" ".join(more)] if more else [])]
+    said += [f"Of {count(number)} more workload{'s' if number > 1 else ''} nothing could be drawn."] if number else []
+    return said + ([f"The first workload alone; {count(further)} more have tables."] if further else [])
 
 
 def _write(figure: Figure, above: Sequence[str], below: Sequence[str]) -> None:

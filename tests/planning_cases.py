@@ -76,7 +76,7 @@ def plan(
     rate: float = 12, ttft: float = 0.5, tpot: float = 0.05, percentile: float = 90.0, price: str = PRICES, gpu: str = GPUS
 ) -> Answer:
     """Return the plan of a load, made once."""
-    goal = AskedGoal(f"{ttft}s", f"{tpot}s", None, percentile)
+    goal = AskedGoal(f"{ttft * 1e3:g}ms", f"{tpot * 1e3:g}ms", None, percentile)
     return answered(asked(replace(LOAD, rate=f"{rate:g}"), goal, price=price, gpu=gpu))
 
 

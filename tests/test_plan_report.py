@@ -292,6 +292,21 @@ def test_a_page_of_one_workload_says_whether_it_is_met(name: str, status: str | 
     assert (found and found[1]) == status
 
 
+def test_a_table_of_a_job_has_no_time_to_the_first_token() -> None:
+    """All requests wait from the first; gaps are a column where they are promised."""
+    [usual_one] = BASE.workloads
+    headers = [
+        [name.split("\n")[0] for name in plan_table(BASE, asked).header]
+        for asked in (usual_one, replace(usual_one, job_seconds=60.0), replace(usual_one, goal=Goal(None, None, 0.1)))
+    ]
+
+    assert [[name for name in header if name in {"TTFT", "TPOT", "ITL"}] for header in headers] == [
+        ["TTFT", "TPOT"],
+        ["TPOT"],
+        ["TTFT", "TPOT", "ITL"],
+    ]
+
+
 def test_a_search_that_was_broken_off_before_it_found_anything_misses_nothing() -> None:
     """What was not looked at may meet it."""
     assert 'class="status"' not in render_page(page_of(replace(RESULTS["failing"], partial=True)))
@@ -376,7 +391,7 @@ def test_the_section_of_a_report_is_short() -> None:
     [table] = section.document.tables
     assert len(table.rows) == 8
     assert "best" in {cells[3] for cells in table.rows}
-    assert [note for note in section.document.remarks.notes if note.startswith("why not cheaper: ")]
+    assert [line for line in section.document.lines if line.startswith("why not cheaper: ")]
     assert section.document.remarks.assumptions == ("an assumption",)
     assert [chart.kind for chart in section.document.charts] == ["plan"]
     assert plan_section(RESULTS["none"], {}, Remarks()) is None

@@ -35,10 +35,9 @@ SEEDS: Final = (1_001, 1_002, 1_003, 1_004, 1_005)  # that no trial has
 SPACES: Final = (
     ("38.88", "512", "64", "120ms", "40ms", 99.0, "l40s=0.8,l4=0.25"),
     ("5.21", "lognormal:400:0.7", "lognormal:64:0.5", "200ms", "50ms", 90.0, "l40s=1,l4=0.25"),
-    ("58.61", "lognormal:400:0.7", "lognormal:64:0.5", "300ms", "20ms", 99.0, "l40s=0.8,l4=0.5"),
     ("10.67", "200", "lognormal:64:0.5", "500ms", "30ms", 95.0, "l40s=1.3,l4=0.4"),
     ("21.5", "200", "lognormal:64:0.5", "300ms", "40ms", 90.0, "l40s=0.8,l4=0.3"),
-    ("90", "512", "64", "120ms", "20ms", 99.0, "l40s=0.8,l4=0.25"),
+    ("90", "200", "32", "60ms", "15ms", 99.0, "l40s=0.8,l4=0.25"),
 )
 
 
@@ -75,8 +74,7 @@ def test_best_is_the_cheapest_of_all_that_there_are(space: tuple[str, str, str, 
         assert best_of(found).deployment.gpu == there[2]
 
 
-@pytest.mark.parametrize("rate", [7.0, 23.0, 40.0])
-@pytest.mark.parametrize("tpot", [0.03, 0.05])
+@pytest.mark.parametrize(("rate", "tpot"), [(7.0, 0.05), (23.0, 0.03), (40.0, 0.05)])
 def test_best_keeps_its_promise_whatever_chance_brings(rate: float, tpot: float) -> None:
     """With five seeds that the plan did not use; what is the next cheaper one breaks it with each of them."""
     found = plan(rate=rate, tpot=tpot)
@@ -229,7 +227,7 @@ def test_rows_are_in_order_of_cost_and_point_to_the_best() -> None:
 def test_a_limit_of_cost_or_gpus_is_kept() -> None:
     """Nothing that costs more is the best, even where something would do."""
     dear = answered(asked(limits=AskedLimits(max_cost="0.9", top=1)))
-    few = answered(asked(replace(LOAD, rate="60"), limits=AskedLimits(max_gpus=1, top=1)))
+    few = answered(asked(replace(LOAD, rate="40"), limits=AskedLimits(max_gpus=1, top=1)))
     also = answered(asked(limits=AskedLimits(budget="$0.9", top=1)))
 
     assert cost_of(dear) == cost_of(also) == inf
@@ -259,7 +257,7 @@ def test_a_job_needs_no_fewer_gpus_in_less_time() -> None:
     load = AskedLoad(requests=100_000, prompt="512", output="64")
 
     costs = [
-        cost_of(answered(asked(load, AskedGoal(), deadline=time, gpu="l40s,l4"))) for time in ("8h", "4h", "2h", "1h", "30m")
+        cost_of(answered(asked(load, AskedGoal(), deadline=time, gpu="l40s,l4"))) for time in ("8h", "2h", "30m")
     ]
 
     assert costs == sorted(costs)

@@ -208,6 +208,20 @@ def test_a_panel_a_workload_up_to_four() -> None:
     assert "The first workload alone; 5 more have tables." in said(drawn(more))
 
 
+def test_a_workload_of_which_nothing_can_be_drawn_has_no_panel() -> None:
+    """It is counted; of nothing at all there is a low picture that says so."""
+    first, *others = RESULTS["several"].workloads
+    blank = [
+        replace(row, ttft_seconds=None, tpot_seconds=None) if row.workload != first.name else row
+        for row in RESULTS["several"].plans
+    ]
+    one, none = drawn(replace(RESULTS["several"], plans=blank)), drawn(RESULTS["unpriced"])
+
+    assert len(one.axes) == 1
+    assert f"Of {len(others)} more workloads nothing could be drawn." in said(one)
+    assert none.get_figheight() < 0.5 * drawn(BASE).get_figheight()
+
+
 def test_of_many_gpus_the_last_share_a_colour() -> None:
     """Seven colours are told apart."""
     legend = [text.get_text() for text in drawn(RESULTS["many"]).legends[0].get_texts()]
