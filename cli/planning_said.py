@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.planning.sends import Recorded
 from roofcast.calculators.planning.tasks import Pick
+from roofcast.calculators.planning.weigh import weigh
 from roofcast.calculators.serving.loads import enough
 from roofcast.cli.planning_asked import DEFAULT_KV
-from roofcast.cli.planning_bench import bench_for
+from roofcast.cli.planning_bench import bench_of
 
 if TYPE_CHECKING:
     from roofcast.calculators.planning.demand import Demand
@@ -21,10 +22,11 @@ def said_of(answer: Answer) -> Remarks:
     from roofcast.calculators.estimate import constants_remarks, ready_remarks
 
     ready, result = answer.ready, answer.result
-    bench, said = bench_for(ready.setting), Remarks()
+    bench, said = bench_of(ready.setting), Remarks()  # a new one: whoever did the work, the same is said
     for number, machine in enumerate(answer.best):
         if machine is not None:
             service, of_service = bench.told(machine, Pick(number))
+            weigh(service, bench.demand(Pick(number)))  # constants are known once they were used
             said += of_service + ready_remarks(service.ready, ()) + constants_remarks(service.ready)
     rows = [row.deployment for row in result.plans if row.meets_slo] + [row.deployment for row in result.found]
     kv = [part.strip() for part in (ready.asked.choices.kv or DEFAULT_KV).lower().split(",")]

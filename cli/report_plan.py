@@ -30,15 +30,18 @@ def plan_part(setting: Setting, request: Request) -> Document | None:
     """
     rate, note = rate_of(setting, request)
     if rate is None:
-        return _left_out(setting, note)
+        _leave_out(setting, note)
+        return None
     try:
         document = _planned(setting, asked_plan(setting, request, rate))
     except Exception as error:
         if exit_code(error) is None:
             raise
-        return _left_out(setting, str(error))
+        _leave_out(setting, str(error))
+        return None
     if document is None:
-        return _left_out(setting, "none of these GPUs has a deployment that could be weighed")
+        _leave_out(setting, "none of these GPUs has a deployment that could be weighed")
+        return None
     return replace(document, lines=(note, *document.lines)) if note else document
 
 
@@ -106,7 +109,7 @@ def _planned(setting: Setting, asked: AskedPlan) -> Document | None:
     return plan_part(answer.result, setting.inputs, said_of(answer))
 
 
-def _left_out(setting: Setting, why: str) -> None:
+def _leave_out(setting: Setting, why: str) -> None:
     """Notes why the part is not there, if that is not what was asked."""
     if why:
         setting.left_out.append(f"the cheapest deployment was not looked for: {why}")

@@ -95,7 +95,7 @@ def test_a_budget_of_time_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) 
     clock = iter(range(10_000))
     monkeypatch.setattr(planning_run, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
 
-    found = answered(asked(limits=AskedLimits(budget="14s", top=1), **SMALL))
+    found = answered(asked(limits=AskedLimits(budget="5s", top=1), **SMALL))
 
     assert (found.stopped, found.result.partial) == (OUT_OF_TIME, True)
     assert workload(found).weighed > 0
@@ -107,7 +107,7 @@ def test_a_budget_that_is_over_leaves_with_0() -> None:
 
     assert (short.code, long.code) == (0, 0)
     assert (short.data["result"]["partial"], long.data["result"]["partial"]) == (True, False)
-    assert any("--budget" in line for line in short.data["warnings"])
+    assert any("budget" in line for line in short.data["warnings"])
     best = long.data["result"]["plans"][long.data["result"]["workloads"][0]["best"]]
     assert best["cost_per_hour"] == cost_of(plan())
 
@@ -140,7 +140,7 @@ MISSED: Final[dict[str, tuple[AskedLoad, AskedGoal, AskedLimits]]] = {
     "both": (LOAD, AskedGoal("15ms", "4ms", None, 90.0), AskedLimits(top=1, max_gpus=8)),
     "gpus": (replace(LOAD, rate="120"), GOAL, AskedLimits(top=1, max_gpus=2)),
     "cost": (replace(LOAD, rate="40"), GOAL, AskedLimits(top=1, max_cost="1")),
-    "users": (AskedLoad(concurrency=160, prompt="512", output="64"), GOAL, AskedLimits(top=1, max_gpus=1)),
+    "users": (AskedLoad(concurrency=160, prompt="512", output="64", requests=480), GOAL, AskedLimits(top=1, max_gpus=1)),
 }
 
 
@@ -181,7 +181,8 @@ def test_nothing_feasible_says_what_would_be(why: str) -> None:
 
 # --- the other way round
 
-ASKED: Final = AskedLoad(prompt="512", output="64")
+ASKED: Final = AskedLoad(prompt="512", output="64", requests=300)
+ONE: Final = replace(CHOICES, tp="1", weights="fp8")
 
 
 def first(answer: Answer) -> FoundRow:
@@ -208,7 +209,7 @@ def test_the_most_is_kept_and_more_is_not(find: str, gpus: int) -> None:
     """At 97 % of it what is promised is kept, at 105 % it is not; and machines are in order of what they do."""
     load = replace(ASKED, prompt=None, rate="4") if find == "context" else ASKED
 
-    found = answered(asked(load, GOAL, find=find, gpus_there=gpus, gpu="l40s,l4"))
+    found = answered(asked(load, GOAL, find=find, gpus_there=gpus, gpu="l40s,l4", choices=ONE))
 
     for row in found.result.found:
         assert row.value is not None
@@ -251,7 +252,7 @@ def test_no_gpu_is_small_enough() -> None:
 def test_more_gpus_never_do_less(find: str) -> None:
     """Of 1 to 4 of one kind."""
     values = [
-        first(answered(asked(ASKED, GOAL, find=find, gpus_there=gpus, gpu="l4", choices=replace(CHOICES, weights="fp8")))).value
+        first(answered(asked(ASKED, GOAL, find=find, gpus_there=gpus, gpu="l4", choices=ONE))).value
         for gpus in (1, 2, 4)
     ]
 
@@ -261,7 +262,7 @@ def test_more_gpus_never_do_less(find: str) -> None:
 
 def test_a_plan_of_the_most_needs_no_more_than_those_gpus() -> None:
     """At nine tenths of the rate that two L4 take two are enough."""
-    most = first(answered(asked(ASKED, GOAL, find="rate", gpus_there=2, gpu="l4"))).value
+    most = first(answered(asked(replace(ASKED, requests=None), GOAL, find="rate", gpus_there=2, gpu="l4"))).value
     assert most is not None
 
     assert best_of(plan(rate=round(most * 0.9, 3), gpu="l4")).deployment.count <= 2

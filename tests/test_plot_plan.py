@@ -165,7 +165,7 @@ def test_the_time_is_the_one_that_is_promised(name: str, time: str) -> None:
     result = RESULTS[name]
 
     assert time_of(result, result.workloads[0]) == time
-    assert drawn(result).axes[0].get_ylabel().startswith(f"{time}, p")
+    assert drawn(result).axes[0].get_ylabel().startswith(f"{time}, p" if result.plans else "")
 
 
 def test_equal_deployments_share_a_label() -> None:
@@ -212,7 +212,7 @@ def test_a_workload_of_which_nothing_can_be_drawn_has_no_panel() -> None:
     """It is counted; of nothing at all there is a low picture that says so."""
     first, *others = RESULTS["several"].workloads
     blank = [
-        replace(row, ttft_seconds=None, tpot_seconds=None) if row.workload != first.name else row
+        replace(row, ttft_seconds=None, tpot_seconds=None, itl_seconds=None) if row.workload != first.name else row
         for row in RESULTS["several"].plans
     ]
     one, none = drawn(replace(RESULTS["several"], plans=blank)), drawn(RESULTS["unpriced"])
