@@ -46,6 +46,8 @@ def _keys(document: Document) -> Iterator[str]:
 def _section(section: Section) -> Iterator[str]:
     """A part of a report, folded; what was assumed stands at the end of all."""
     yield f"<details><summary><b>{escape(section.title)}</b>: {escape(plain(section.lead))}</summary>"
+    if section.document.lines:
+        yield "\n".join(f"{_escape(line)}  " for line in section.document.lines).rstrip()
     yield from (f"![{_escape(chart.says)}]({_linked(chart.file)})" for chart in section.document.charts if chart.file)
     yield from _tables(section.document)
     yield from _listed(grouped(section.document.remarks.notes))

@@ -39,8 +39,9 @@ def render_text(document: Document, *, style: tuple[str, str] = NO_STYLE, width:
 
 
 def _section(section: Section, style: tuple[str, str], width: int | None) -> Iterator[list[str]]:
-    """A part of a report: its title, what it comes to, tables and notes; what was assumed stands at the end of all."""
+    """A part of a report: its title, what it comes to, lines, tables and notes; what was assumed stands at the end of all."""
     yield [style[0] + section.title.upper() + style[1], *_wrapped(section.lead, width)]
+    yield list(section.document.lines)
     yield from _tables(section.document, style)
     yield [line for note in grouped(section.document.remarks.notes) for line in _wrapped(plain(note), width)]
 

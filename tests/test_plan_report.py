@@ -259,6 +259,9 @@ def test_several_workloads_have_a_table_of_all_and_a_section_each() -> None:
     assert [len(section.document.tables[0].rows) for section in document.sections] == [9, 3, 3]
     assert "\nNIGHT BATCH\ncheapest: l40s" in said
     assert "promise: all of it is done within 8 h\n" in said
+    for written in (said, render_markdown(document)):
+        assert len(re.findall("^why not cheaper: ", written, re.MULTILINE)) == 2
+        assert len(re.findall("^nearest miss: ", written, re.MULTILINE)) == 1
     assert render_page(document).count("nothing that can run it costs less than") == 1
 
 

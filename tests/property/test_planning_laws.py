@@ -89,7 +89,7 @@ def test_the_command_of_a_row_simulates_what_was_planned(rate: float) -> None:
     seed = int(words[words.index("--seed") + 1])
     assert seed not in {trial.seed for trial in demand.trials}
     unit = bench_of(found.ready.setting).service(machine_, Pick(0))
-    own = tried(replace(unit, copies=made.dp), demand, Trial(1.0, seed))
+    own = tried(replace(unit, copies=made.dp), demand, Trial(1.0, seed), Count(made.dp))
 
     told = result(*words[1:], "--offline")
 
