@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
 import signal
@@ -12,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Thread, active_count
 from traceback import format_exc
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from roofcast.calculators.errors import UnansweredError, UsageError
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 Setting = TypeVar("Setting")
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
+
+# settings hold mappings that nobody changes, which pickle does not know by itself
+copyreg.pickle(MappingProxyType, lambda proxy: (MappingProxyType, (dict(proxy),)))
 
 DEATHS: Final = 3  # of workers by the same task, until it is given up
 AHEAD: Final = 2  # tasks that are handed out for each worker: one that it does, and the next

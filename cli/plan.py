@@ -56,9 +56,7 @@ def plan(
     network: options.Network = None,
     engine: Annotated[
         str,
-        typer.Option(
-            "--engine", metavar="ENGINE,...", help="Engines whose memory and scheduling count (default: none)."
-        ),
+        typer.Option("--engine", metavar="ENGINE,...", help="Engines whose memory and scheduling count."),
     ] = "none",
     weights: Annotated[
         str | None,
@@ -144,7 +142,8 @@ def plan(
     """The cheapest deployments that meet a workload and its promise.
 
     GPUs x layouts x engines x formats x policies, pruned by a closed form, confirmed by simulation, ranked by what they
-    cost; why the next cheaper one fails, how much headroom is left, and what changes at twice the load.
+    cost; why the next cheaper one fails, how much headroom is left, and what changes at twice the load. Charts with
+    --out x.png, x.svg or x.html.
     """
     explain_or(explain, model)
     from roofcast.cli.asked_deployment import AskedDeployment

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.planning.field import Candidate
-from roofcast.calculators.planning.floor import Device, device_of, floor_of, work_of
+from roofcast.calculators.planning.floor import Device, Floor, device_of, floor_of, work_of
 from roofcast.calculators.planning.machines import machines_of
 from roofcast.calculators.planning.search import Limits, Search
 from roofcast.calculators.planning.tasks import Pick
 from roofcast.cli.options import size
-from roofcast.cli.planning_asked import AskedChoices, AskedGpus, AskedLimits
+from roofcast.cli.planning_asked import MOST_GPUS, AskedChoices, AskedGpus, AskedLimits
 from roofcast.cli.planning_bench import Setting, bench_for
 from roofcast.cli.planning_demands import AskedDemand, demands_of, longest_of, read_workloads
 from roofcast.cli.planning_names import Names
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from roofcast.cli.asked_deployment import AskedDeployment
     from roofcast.cli.checking import Setups
     from roofcast.modelspec.model import Model
-
-DEFAULT_PROMPT: Final = "1024"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,14 @@ class Prepared:
 
     def names(self) -> Names:
         """How deployments are called."""
-        return Names(self.setups, self.setting, self.asked.deployed, self.demands, bench_for(self.setting))
+        return Names(
+            self.setups,
+            self.setting,
+            self.asked.deployed,
+            self.demands,
+            bench_for(self.setting),
+            self.asked.find == "context",
+        )
 
     def device(self, machine: Machine) -> Device:
         """An accelerator in the numbers that the roofline needs; made once for its formats."""
@@ -117,7 +122,12 @@ class Prepared:
 
     def candidate(self, machine: Machine, demand: Demand) -> Candidate:
         """A machine under a workload."""
-        floor = floor_of(self.device(machine), machine, demand.shape, demand.goal)
+        most, prompt = self.setting.model.spec.max_context, demand.shape.prompt_at
+        if most is not None and prompt >= most:
+            reason = f"prompts of {prompt:,} tokens come, and the model's context is {most:,}"
+            floor = Floor(0.0, inf, inf, "context", reason)
+        else:
+            floor = floor_of(self.device(machine), machine, demand.shape, demand.goal)
         return Candidate(machine, self.prices[machine.gpu].price_per_gpu_hour, floor)
 
     def machines(self) -> list[Machine]:
@@ -146,7 +156,8 @@ def prepared(asked: AskedPlan) -> Prepared:
         raise UsageError(
             f"--gpus {asked.gpus_there}: a plan finds the number itself; --max-gpus bounds it, --find takes --gpus"
         )
-    size(asked.gpus_there, "--gpus")
+    if (size(asked.gpus_there, "--gpus") or 1) > MOST_GPUS:
+        raise UsageError(f"--gpus {asked.gpus_there:,}: it must be at most {MOST_GPUS:,}")
     asked = finding(asked) if asked.find is not None else asked
     _ = asked.limits.seconds
     deployed, own = _flagged(asked)
@@ -154,9 +165,7 @@ def prepared(asked: AskedPlan) -> Prepared:
     constants = efficiency_of(deployed.efficiency)
     every = [asked.demand] if asked.workloads is None else read_workloads(asked.workloads, asked.demand)
     for one in every:
-        if one.deadline is None:
-            one.load.check()
-        one.goal.goal()
+        one.check()
     matches = asked.gpus.matches()
     prices = asked.gpus.prices(matches)
     if limits.cost < inf and all(price.price_per_gpu_hour is None for price in prices.values()):

@@ -62,7 +62,7 @@ class AskedGpus:
         return {match.accelerator.id: match for match in found}
 
     def _asked(self) -> list[str]:
-        return [] if self.gpu is None else [name.strip() for name in self.gpu.split(",") if name.strip()]
+        return [] if self.gpu is None else [name.strip() for name in _parts(self.gpu, "--gpu")]
 
     def _priced(self) -> list[str]:
         """GPUs that a provider has, or whose usual rent is known."""
@@ -88,14 +88,16 @@ class AskedGpus:
         every, some = None, {}
         for part in (part.strip() for text in self.gpu_price for part in text.split(",")):
             match = re.fullmatch(_PRICE, part)
-            if match is None:
-                value = dollars(part, GIVEN, "2.50, or h100=2.50,l4=0.70")
-                every = value
-            else:
-                value = dollars(match["price"], f"{GIVEN} {match['gpu'].strip()}=", "h100=2.50")
-                some[find_accelerator(match["gpu"].strip()).accelerator.id] = value or 0.0
+            name = None if match is None else find_accelerator(match["gpu"].strip()).accelerator.id
+            value = dollars(part if match is None else match["price"], GIVEN, "2.50, or h100=2.50,l4=0.70")
             if not value:
                 raise UsageError(f"{GIVEN} {part}: it must be above 0 US dollars an hour, such as 2.50 or h100=2.50")
+            if name in some or (name is None and every is not None):
+                raise UsageError(f"{GIVEN} {part}: {name or 'all GPUs'} had a price before; give it one")
+            if name is None:
+                every = value
+            else:
+                some[name] = value
         return every, some
 
     def prices(self, matches: Mapping[str, Match]) -> dict[str, PricedGpu]:
@@ -104,6 +106,9 @@ class AskedGpus:
         from roofcast.hwdb.rents import rent_of
 
         every, some = self.given()
+        other = next((gpu for gpu in some if gpu not in matches), None)
+        if other is not None:
+            raise UsageError(f"{GIVEN} {other}: it is not among those of --gpu {self.gpu}")
         made = {}
         for gpu in matches:
             value = some.get(gpu, every)
@@ -221,8 +226,9 @@ class AskedLimits:
         if self.budget is not None and re.fullmatch(_MONEY, self.budget):
             texts.append(("--budget", self.budget))
         found = [value for option, text in texts if (value := dollars(text, option, "20 (USD an hour)")) is not None]
-        if any(value <= 0 for value in found):
-            raise UsageError("--max-cost: it must be above 0 US dollars an hour, such as 20")
+        zero = next((f"{option} {text}" for option, text in texts if dollars(text, option, "20") == 0), None)
+        if zero is not None:
+            raise UsageError(f"{zero}: it must be above 0 US dollars an hour, such as 20")
         return min(found, default=inf)
 
     @property
@@ -262,9 +268,18 @@ def _names(text: str, option: str) -> tuple[str, ...]:
     Raises:
         UsageError: there is none.
     """
-    found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
-    if not found:
-        raise UsageError(f"{option} {text!r}: it names nothing")
+    return tuple(dict.fromkeys(part.strip().lower() for part in _parts(text, option)))
+
+
+def _parts(text: str, option: str) -> list[str]:
+    """Parts between commas.
+
+    Raises:
+        UsageError: one of them is empty.
+    """
+    found = text.split(",")
+    if not all(part.strip() for part in found):
+        raise UsageError(f"{option} {text!r}: there is nothing between its commas; write names like a,b")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from math import ceil
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.loading import SEARCHED, AskedLoad
+from roofcast.cli.options import size
 from roofcast.cli.simulating import AskedGoal
 from roofcast.hwdb.units import UnitError, parse_duration
 
@@ -44,6 +46,21 @@ class AskedDemand:
     deadline: str | None = None
     name: str = ""
 
+    def check(self) -> None:
+        """Refuses what cannot be, before a model is read.
+
+        Raises:
+            UsageError, UnitError: naming the workload, where it has a name, and the option.
+        """
+        try:
+            self.goal.goal()
+            load, job = self._jobbed()
+            if job is None:
+                load.check()
+            _check_rate(load.rate)
+        except (UsageError, UnitError) as error:
+            raise (type(error)(f"{self.name}: {error}") if self.name else error) from error
+
     def demand(self) -> Demand:
         """The workload.
 
@@ -59,6 +76,10 @@ class AskedDemand:
         sent = load.load()
         sends = sends_of(load) if job is None else job_of(load)
         shape = shape_of(sends.at(1.0, load.seed, None), goal.percentile)
+        if goal.given and goal.ttft_seconds is None and not shape.steps:
+            raise UsageError(
+                "outputs of one token have no time between tokens: --tpot and --itl promise nothing; give --ttft"
+            )
         name = sent.name
         if job is not None:
             name = f"{self.load.requests:,} requests within {self.deadline}, {sent.name.split('Poisson, ')[-1]}"
@@ -72,6 +93,11 @@ class AskedDemand:
             raise UsageError(
                 "--deadline: a job's requests all wait from the first, so that no --ttft or --itl can be promised"
             )
+        if self.load.burstiness is not None:
+            raise UsageError(
+                "--deadline and --burstiness: a job's requests are all there from the first; leave --burstiness out"
+            )
+        size(self.load.requests, "--requests")
         if self.load.requests is None:
             raise UsageError(f"--deadline {self.deadline}: of how many requests? give --requests too")
         for option in ("rate", "concurrency", "trace"):
@@ -84,6 +110,16 @@ class AskedDemand:
         except UnitError as error:
             raise UnitError(f"--deadline {error}") from error
         return replace(self.load, rate=repr(self.load.requests / seconds), requests=None), seconds
+
+
+def _check_rate(rate: str | None) -> None:
+    """Refuses a rate at which all come at once.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if rate is not None and re.fullmatch(r"\s*\+?inf(inity)?\s*", rate.lower()):
+        raise UsageError(f"--rate {rate}: a plan is for a load that goes on; a job is --requests N --deadline TIME")
 
 
 def sends_of(asked: AskedLoad) -> Sends:
@@ -166,6 +202,8 @@ def _workload(path: str, number: int, raw: object, base: AskedDemand) -> AskedDe
     if not isinstance(raw, dict):
         raise UsageError(f"{where}: it must be a mapping such as {{name: chat, rate: 10, ttft: 500ms}}")
     given = {str(key).replace("-", "_"): value for key, value in raw.items()}
+    if len(given) < len(raw):
+        raise UsageError(f"{where}: a field is written twice, once with - and once with _")
     strange = next((key for key in given if key not in FIELDS), None)
     if strange is not None:
         from difflib import get_close_matches

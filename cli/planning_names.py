@@ -34,6 +34,7 @@ class Names:
         deployed: the deployment as options give it.
         demands: workloads as they are asked.
         bench: that knows their services.
+        sought: whether the prompt is what is looked for.
     """
 
     setups: Setups
@@ -41,10 +42,11 @@ class Names:
     deployed: AskedDeployment
     demands: tuple[AskedDemand, ...]
     bench: Workbench
+    sought: bool = False
 
     def deployment(self, machine: Machine, count: Count, demand: Demand, number: int) -> PlanDeployment:
         """A number of a machine, as options have it."""
-        case = case_of(self.setting.case, machine, self.setting.longest[number])
+        case = case_of(self.setting.case, machine, self._longest(demand, number))
         shards = machine.shards
         made = PlanDeployment(
             gpu=machine.gpu,
@@ -64,6 +66,13 @@ class Names:
         if demand.needed is not None:
             demand = demand.on(counted(self.bench.service(machine, Pick(number)), count))
         return replace(made, command=self._command(made, case, machine, demand, number))
+
+    def _longest(self, demand: Demand, number: int) -> int | None:
+        """Tokens of the longest request that an engine is started for; of a prompt that was found as long as that."""
+        if not self.sought:
+            return self.setting.longest[number]
+        most = self.setting.model.spec.max_context
+        return demand.shape.longest if most is None else min(demand.shape.longest, most)
 
     def _cache(self, case: Case) -> str:
         return self.setups.cache(case).name
@@ -124,6 +133,8 @@ class Names:
             if one.name in {"sources", "seed", "requests", "rate", "concurrency"} or value is None:
                 continue
             made += ["--" + one.name.replace("_", "-"), str(value)]
+        if self.sought:
+            made += ["--prompt", str(round(demand.shape.prompt))]
         rate, clients = demand.sends.rate, demand.sends.clients
         if demand.needed is not None:
             made += ["--concurrency", str(getattr(demand.sends, "there", 1))]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.errors import UsageError
 from roofcast.calculators.planning.answer import Found, Writer, numbered
 from roofcast.calculators.planning.around import cheaper, doubled, easier, faster, headroom, nearest
 from roofcast.calculators.planning.inverse import CONTEXT, GPU, RATE, USERS
@@ -32,7 +36,7 @@ INTERRUPTED: Final = "it was interrupted"
 LONGEST: Final = 1 << 20  # tokens of a prompt, of a model that states no longest context [token]
 
 
-class OutOfTimeError(Exception):
+class OutOfTimeError(BaseException):  # as KeyboardInterrupt, which nothing that catches errors may keep
     """The budget of time is used up."""
 
 
@@ -112,11 +116,43 @@ def answered(asked: AskedPlan) -> Answer:
     machines = ready.machines()
     inverse: list[Answered] = []
     found, stopped = _searched(ready, lambda run: ready.searches(machines, run), inverse)
+    _refuse_all(found)
     if asked.find is None:
         best = [None if one.search.best is None else one.search.best.machine for one in found]
     else:
         best = [one.candidate.machine for one in inverse[:1]]
     return Answer(ready, _result(ready, found, inverse, partial=bool(stopped)), best, stopped)
+
+
+def _refuse_all(found: Sequence[Found]) -> None:
+    """Refuses a question of which the engine, the device or the model's shape rules everything out.
+
+    Raises:
+        UsageError: with the first reason.
+    """
+    for one in found:
+        candidates = one.search.candidates
+        if candidates and all(candidate.limit == "refused" for candidate in candidates):
+            raise UsageError(candidates[0].reason)
+
+
+@contextmanager
+def _ending(seconds: float | None) -> Iterator[None]:
+    """After so many seconds what goes on in here ends, where the system has such a clock; elsewhere after a task."""
+    if seconds is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _searched(
@@ -126,7 +162,11 @@ def _searched(
     asked = ready.asked
     until = inf if asked.limits.seconds is None else time.monotonic() + asked.limits.seconds
     found: list[Found] = []
-    with progress_of("candidates") as bar, crew_of(work, ready.setting, jobs=asked.jobs, dask=asked.dask) as crew:
+    with (
+        _ending(asked.limits.seconds),
+        progress_of("candidates") as bar,
+        crew_of(work, ready.setting, jobs=asked.jobs, dask=asked.dask) as crew,
+    ):
         try:
             found = [Found(search) for search in searches(Sweep(crew, bar, until).run)]
             if asked.find is not None:
@@ -155,7 +195,10 @@ def _steps(found: Sequence[Found], *, brief: bool) -> Iterator[None]:
             one.easier = () if brief else easier(one.search)
         elif not brief:
             faster(one.search)
-            one.stretched = headroom(one.search, best)
+            if one.search.best is not best:  # one of these is as cheap, and plainer
+                one.search.solve()
+                one.below = cheaper(one.search)
+            one.stretched = headroom(one.search)
             one.twice, one.still = doubled(one.search)
         yield
 

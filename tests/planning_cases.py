@@ -59,11 +59,12 @@ def asked(
     deadline: str | None = None,
     provider: str | None = None,
     name: str = MODEL,
+    efficiency: str = "expected",
     **more: Any,
 ) -> AskedPlan:
     """Return a question: a load and a promise on few GPUs, but for what is said; `brief`, and in this process, unless said."""
     named = AskedMachine(None, None, None, 1, 1, 1, None, choices.engine.split(",")[0])
-    deployed = AskedDeployment(name, named, flags or {}, None, None, "expected", Lookup(None, offline=True))
+    deployed = AskedDeployment(name, named, flags or {}, None, None, efficiency, Lookup(None, offline=True))
     prices = () if price is None else (price,) if isinstance(price, str) else price
     usual: dict[str, Any] = {"brief": True, "jobs": 1}
     return AskedPlan(

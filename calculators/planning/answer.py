@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.planning.machines import Machine
     from roofcast.calculators.planning.rows import PlanDeployment
-    from roofcast.calculators.planning.search import Search
+    from roofcast.calculators.planning.search import Limits, Search
     from roofcast.calculators.planning.tasks import Stretched
     from roofcast.calculators.planning.trial import Count, Tried, Verdict
 
@@ -73,14 +73,14 @@ class Writer:
     naming: Naming
     prices: Mapping[str, PricedGpu]
 
-    def row(self, placed: Placed, demand: Demand, number: int) -> PlanRow:
+    def row(self, placed: Placed, demand: Demand, number: int, limits: Limits | None = None) -> PlanRow:
         """A deployment under a workload."""
         one, verdict = placed.candidate, placed.verdict
         deployment = self.naming.deployment(one.machine, placed.count, demand, number)
         price = self.prices[one.machine.gpu]
         cost = None if one.price is None else one.price * deployment.count
         shown = verdict.shown if verdict is not None else None
-        limit, reason = _why(placed)
+        limit, reason = _beyond(placed, limits, deployment.count, cost) or _why(placed)
         tokens = shown.tokens if shown else None
         return PlanRow(
             workload=demand.name,
@@ -110,7 +110,7 @@ class Writer:
         search = found.search
         demand = search.demand
         placed = _shown(found)
-        rows = [self.row(one, demand, number) for one in placed]
+        rows = [self.row(one, demand, number, search.limits) for one in placed]
         rows = _with_front(rows)
         best = search.best
         at = {(id(one.candidate), one.count): place for place, one in enumerate(placed)}
@@ -134,7 +134,7 @@ class Writer:
             relaxed=[] if best_at is not None else [self._relaxed(one, demand, number) for one in found.easier],
             considered=len(search.candidates),
             refused=sum(1 for one in search.candidates if one.limit == "refused"),
-            weighed=sum(1 for one in search.candidates if one.weighed is not None),
+            weighed=sum(1 for one in search.candidates if one.weighed is not None and one.limit != "refused"),
             simulated=sum(1 for one in search.candidates if one.known or one.looked),
             job_seconds=demand.job,
             job_cost=_job_cost(demand, rows, best_at),
@@ -253,6 +253,17 @@ def _with_front(rows: list[PlanRow]) -> list[PlanRow]:
     return [replace(row, pareto=id(row) in good) for row in rows]
 
 
+def _beyond(placed: Placed, limits: Limits | None, gpus: int, cost: float | None) -> tuple[str, str] | None:
+    """Why a deployment may not be had, where that is so: it takes too many GPUs, or too much money."""
+    if limits is None or placed.verdict is not None or placed.candidate.limit:
+        return None
+    if gpus > limits.gpus:
+        return "count", f"it takes {gpus:,} GPUs at least, --max-gpus is {limits.gpus:,}"
+    if cost is not None and cost > limits.cost:
+        return "cost", f"it takes {gpus:,} GPUs at least, ${cost:,.2f} an hour, --max-cost is ${limits.cost:,.2f}"
+    return None
+
+
 def _why(placed: Placed) -> tuple[str, str]:
     """Why a deployment does not do; empty of one that does."""
     if placed.meets:
@@ -262,7 +273,7 @@ def _why(placed: Placed) -> tuple[str, str]:
         return failing.limit, failing.reason
     if placed.candidate.limit:
         return placed.candidate.limit, placed.candidate.reason
-    return "count", "the closed form finds that it takes more GPUs than are allowed, or fewer than this"
+    return "count", "by the closed form so few do not keep up with what comes"
 
 
 def _least_share(verdict: Verdict | None) -> float | None:

@@ -152,9 +152,11 @@ def faster(search: Search) -> None:
     search.settle(chosen, alone=True)
 
 
-def headroom(search: Search, best: Candidate) -> Stretched:
-    """The highest load that the best deployment keeps, over the load that is asked."""
-    assert best.found is not None  # noqa: S101 - the best has one
+def headroom(search: Search) -> Stretched | None:
+    """The highest load that the best deployment keeps, over the load that is asked; None where there is none."""
+    best = search.best
+    if best is None or best.found is None:
+        return None
     found: Stretched = search.run([Stretch(best.machine, search.pick, best.found.count)])[0]
     return found
 

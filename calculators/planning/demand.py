@@ -46,6 +46,7 @@ class Shape:
         prompt, output: in the mean. [token]
         new: of a prompt that none has before it, at least, in the mean. [token]
         new_at: such tokens of the prompt at the percentile that is promised. [token]
+        prompt_at: tokens of the prompt at that percentile. [token]
         context: tokens that a decoded one attends to, in the mean over all that are decoded. [token]
         longest: prompt and output of the longest. [token]
     """
@@ -54,6 +55,7 @@ class Shape:
     output: float
     new: float
     new_at: int
+    prompt_at: int
     context: float
     longest: int
 
@@ -70,12 +72,14 @@ class Trial:
     Args:
         factor: of the load. [-]
         seed: of its chance.
-        few: requests, where they are fewer than tell enough; None else.
+        few: requests, where they are fewer than tell enough, or more; None else.
+        longer: whether it was made once before, with fewer requests.
     """
 
     factor: float
     seed: int
     few: int | None = None
+    longer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,7 @@ def shape_of(load: Load, percentile: float) -> Shape:
 
     >>> from roofcast.calculators.serving.job import Job, Load
     >>> shape_of(Load("", lambda: iter([Job(0, 100, 11), Job(1, 300, 31)])), 99)
-    Shape(prompt=200.0, output=21.0, new=200.0, new_at=300, context=262.5, longest=331)
+    Shape(prompt=200.0, output=21.0, new=200.0, new_at=300, prompt_at=300, context=262.5, longest=331)
     """
     jobs: list[Job] = list(islice(load.jobs(), MOST_REQUESTS))
     if not jobs:
@@ -205,6 +209,7 @@ def shape_of(load: Load, percentile: float) -> Shape:
         output=_mean(job.output for job in jobs),
         new=_mean(news),
         new_at=ceil(quantile(sorted(news), percentile / 100)),
+        prompt_at=ceil(quantile(sorted(job.prompt for job in jobs), percentile / 100)),
         context=attended / steps if steps else _mean(job.prompt for job in jobs),
         longest=max(job.prompt + job.output for job in jobs),
     )

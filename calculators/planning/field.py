@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 UNPRICED: Final = 1e9  # rank of a deployment without a price: after all others, by its GPUs
 ROUNDING: Final = 1e-9
+OF_JOBS: Final = 0.97  # likewise of jobs, to which nothing comes by chance [-]
 USUAL: Final = 0.82  # of what the closed form says simulations find [-]
 
 
@@ -104,7 +105,7 @@ class Candidate:
         rate = demand.sends.rate
         if rate is None or self.weighed is None:
             return self.least(demand).total
-        return _units(rate, self.weighed.rate * USUAL)
+        return _units(rate, self.weighed.rate * (USUAL if demand.needed is None else OF_JOBS))
 
     @property
     def _rate(self) -> float:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.requested import Requested
 
 HALF: Final = 50.0  # percentile from which on the mean of steps is no more than what is promised
+PLAIN: Final = 100.0  # milliseconds from which on no fraction is shown [ms]
 TABLE: Final = 2.0  # bytes of an element of the embedding, at most [B]
 
 
@@ -121,11 +122,11 @@ def floor_of(device: Device, machine: Machine, shape: Shape, goal: Goal) -> Floo
         return Floor(0.0, ttft, tpot, "memory", _short(work.weights, machine))
     if goal.ttft_seconds is not None and ttft > goal.ttft_seconds:
         return Floor(
-            0.0, ttft, tpot, "ttft", f"its roofline alone takes {_ms(ttft)} to read a prompt of {shape.new_at:,}"
+            0.0, ttft, tpot, "ttft", f"its roofline alone takes {in_ms(ttft)} to read a prompt of {shape.new_at:,}"
         )
     limit = goal.tpot_seconds if goal.percentile >= HALF else None
     if limit is not None and tpot > limit:
-        return Floor(0.0, ttft, tpot, "tpot", f"reading its weights alone takes {_ms(tpot)} a step")
+        return Floor(0.0, ttft, tpot, "tpot", f"reading its weights alone takes {in_ms(tpot)} a step")
     held = shape.context * device.token_bytes
     allowed = room / max(1.0, held)
     if limit is not None and shape.steps and held:
@@ -149,5 +150,11 @@ def _short(held: float, machine: Machine) -> str:
     return f"weights of {held / 2**30:,.1f} GiB do not fit {machine.shards.devices} x {machine.gpu}"
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3g} ms"
+def in_ms(seconds: float) -> str:
+    """A time in words: three digits, and all of those before the point.
+
+    >>> in_ms(0.0123), in_ms(12.4)
+    ('12.3 ms', '12,400 ms')
+    """
+    value = seconds * 1e3
+    return f"{value:,.0f} ms" if value >= PLAIN else f"{value:.3g} ms"

@@ -29,7 +29,7 @@ GPU: Final = "gpu"
 FINDS: Final = (RATE, USERS, CONTEXT, GPU)
 AT_ONCE: Final = 4
 USUAL: Final = 0.8  # of what the closed form says [-]
-MOST_CLIENTS: Final = 1 << 16
+MOST_CLIENTS: Final = 1 << 14
 MOST_FACTOR: Final = 1e9
 
 

@@ -145,7 +145,7 @@ def layouts(cuts: Cuts, accelerator: Accelerator, choices: Choices) -> Iterator[
         for pp in choices.pp or (STAGES if deep else STAGES[:1]):
             for ep, dp in _experts(cuts.spec, tp, joined, choices):
                 shards = Shards(tp, pp, ep, dp)
-                if shards not in seen and shards.devices <= choices.most and cuts.fit(shards):
+                if shards not in seen and cuts.fit(shards) and shards.devices <= choices.most:
                     seen.add(shards)
                     yield shards
 

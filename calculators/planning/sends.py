@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.service import Service
 
 LEAST_OF_ONE: Final = 600  # of one replica of several
+FEWEST: Final = 100  # of a schedule
 BEYOND: Final = 1.2  # of a schedule, in which requests come [-]
 FULL: Final = 1.25  # of the requests that run at once, that are there in a backlog [-]
 MOST_AT_ONCE: Final = 2048  # requests that are there in a backlog, of each replica
@@ -81,17 +82,18 @@ class Rated:
 
     @property
     def rate(self) -> float | None:
-        """Of one rate that; of a schedule its mean up to its last step, and that of the last where it is the only one. [1/s]
+        """Of one rate that; of a schedule its mean until a fifth of its time after its last step. [1/s]
 
         >>> from roofcast.calculators.serving.arrivals import parse_rate
         >>> Rated(None, parse_rate("2@0s,8@60s,2@120s")).rate
-        5.0
+        4.5
         """
         stretches = self.arrivals.stretches
         end = stretches[-1].start
         if not end:
             return stretches[0].rate
-        return sum(one.rate * (other.start - one.start) for one, other in pairwise(stretches)) / end
+        before = sum(one.rate * (other.start - one.start) for one, other in pairwise(stretches))
+        return (before + stretches[-1].rate * end * (BEYOND - 1)) / (end * BEYOND)
 
     @property
     def variance(self) -> float:
@@ -115,11 +117,13 @@ class Rated:
         return replace(self, arrivals=arrivals, asked=asked, fewest=LEAST_OF_ONE)
 
     def requests(self, factor: float, output: float) -> int:
-        """As `simulate` has them, and until a schedule ends; 20,000 at most."""
+        """As `simulate` has them; of a schedule those that come until a fifth of its time after its last step."""
         if self.asked is not None:
             return self.asked
         rate, end = factor * (self.rate or 0.0), self.arrivals.stretches[-1].start
-        return min(MOST_REQUESTS, max(enough(rate, output, self.fewest), round(rate * end * BEYOND)))
+        if end:
+            return min(MOST_REQUESTS, max(FEWEST, round(rate * end * BEYOND)))
+        return enough(rate, output, self.fewest)
 
 
 @dataclass(frozen=True, slots=True)

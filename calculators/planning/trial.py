@@ -7,6 +7,7 @@ from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.planning.demand import Trial
+from roofcast.calculators.planning.floor import in_ms
 from roofcast.calculators.serving.ranks import quantile
 from roofcast.calculators.serving.simulate import SHARES, result_of, run
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from roofcast.calculators.serving.simulate import Ran
 
 FEW: Final = 8  # replicas up to which one more is tried after the other
+LONGER: Final = 4  # times the requests of a trial whose queue seems to grow
 MIDDLE: Final = (0.25, 0.75)  # of a run of a job, between which its rate is taken [-]
 PAIR: Final = 2  # replicas up to which all are simulated
+WHOLE: Final = 64  # replicas up to which all are simulated in the last of several trials
 PATIENCE: Final = 3  # numbers of replicas that fail, after which the most is tried
 SURE: Final = 4.0  # standard deviations of chance [-]
 LEAST_GAP: Final = 0.01  # of a share, and so much at least [-]
@@ -63,6 +66,7 @@ class Tried:
         tokens, requests: a second that are made and answered. [1/s]
         cache: most that was taken. [-]
         busy: share of the time with steps by pool: of readers, and of writers where there are any. [-]
+        able: requests of a job a second that could be done; None of what is no job. [1/s]
     """
 
     trial: Trial
@@ -78,6 +82,7 @@ class Tried:
     requests: float | None
     cache: float | None
     busy: tuple[float, ...]
+    able: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class Verdict:
     @property
     def shown(self) -> Tried:
         """The trial of the load that is asked; of several the worst by its share."""
-        whole = [one for one in self.tried if one.trial.few is None] or list(self.tried)
+        whole = [one for one in self.tried if one.trial.few is None or one.trial.longer] or list(self.tried)
         plain = [one for one in whole if one.trial.factor == 1.0] or whole
         failing = [one for one in plain if one.keeps is False]
         return min(failing or plain, key=lambda one: inf if one.share is None else one.share)
@@ -141,10 +146,16 @@ def tried(service: Service, demand: Demand, trial: Trial, count: Count = ONE) ->
     ran = run(service, demand.load(trial))
     result = result_of(ran, demand.goal)
     limit, reason = first_limit(ran, result, demand.goal)
+    longer = _longer(demand, trial, result) if limit == "rate" else None
+    if longer is not None:
+        return tried(service, demand, longer, count)
+    if limit and trial.few is not None:
+        reason = f"{reason} (of {result.requests:,} requests)"
     part, tally = demand.goal.percentile / 100, ran.tally
     many = count.units / service.copies if count.units else 1
     if demand.needed is not None:
-        return _of_job(result, demand, Trial(trial.factor, trial.seed, trial.few), (limit, reason), many)
+        part_tpot = _at((value for value in tally.tpot if value >= 0), part)
+        return replace(_of_job(result, demand, trial, (limit, reason), many), tpot=part_tpot)
     return Tried(
         trial=trial,
         keeps=not limit,
@@ -162,6 +173,19 @@ def tried(service: Service, demand: Demand, trial: Trial, count: Count = ONE) ->
     )
 
 
+def _longer(demand: Demand, trial: Trial, result: SimulateResult) -> Trial | None:
+    """A longer trial, where a queue seems to grow while requests keep what is promised: bursts do that, too.
+
+    Of those that keep it enough do, and with four times the requests the queue would be as many times as long.
+    """
+    asked = demand.sends.requests(trial.factor, demand.shape.output)
+    if trial.longer or asked is None or demand.sends.clients is not None or demand.needed is not None:
+        return None
+    if result.kept is not None and result.kept.share < demand.goal.percentile / 100:
+        return None
+    return replace(trial, few=LONGER * (trial.few or asked), longer=True)
+
+
 def _of_job(result: SimulateResult, demand: Demand, trial: Trial, found: tuple[str, str], many: float) -> Tried:
     """A trial of a backlog: whether requests are done as fast as the job needs, in the middle of the run.
 
@@ -175,6 +199,7 @@ def _of_job(result: SimulateResult, demand: Demand, trial: Trial, found: tuple[s
     tokens = made / span if span else 0.0
     done, needed = tokens / demand.shape.output, (demand.needed or 0.0) * trial.factor
     limit, reason = found
+    asked = min(done, demand.needed or 0.0)
     if not limit and done < needed:
         limit, reason = "rate", f"{many * done:.4g} requests/s are done, the job needs {many * needed:.4g}"
     return Tried(
@@ -183,12 +208,13 @@ def _of_job(result: SimulateResult, demand: Demand, trial: Trial, found: tuple[s
         limit=limit,
         reason=reason,
         ttft=None,
-        tpot=result.tpot_seconds.mean if result.tpot_seconds else None,
+        tpot=None,
         itl=None,
         e2e=None,
         share=None,
-        tokens=many * tokens,
-        requests=many * done,
+        tokens=many * asked * demand.shape.output,
+        requests=many * asked,
+        able=many * done,
         cache=result.cache.peak if result.cache else None,
         busy=tuple(pool.busy for pool in result.pools),
     )
@@ -206,13 +232,13 @@ def first_limit(ran: Ran, result: SimulateResult, goal: Goal) -> tuple[str, str]
         return "context", f"{lost:,} of {came:,} requests are longer than it takes, {result.longest_request:,} tokens"
     for limit, value, most in _times(ran, goal, part):
         if value > most:
-            return limit, f"{limit.upper()} of {_ms(value)} at {goal.percentile:g} of 100, {_ms(most)} are promised"
+            return limit, f"{limit.upper()} of {in_ms(value)} at {goal.percentile:g} of 100, {in_ms(most)} are promised"
     if not result.stable and ran.load.concurrency is None:
         return "rate", "requests come faster than they are answered"
     ttft = _at(ran.tally.ttft, part)
     if goal.ttft_seconds is not None and (ttft is None or ttft > goal.ttft_seconds):
-        found = "no request is answered" if ttft is None else f"TTFT of {_ms(ttft)} at {goal.percentile:g} of 100"
-        return "ttft", f"{found}, {_ms(goal.ttft_seconds)} are promised"
+        found = "no request is answered" if ttft is None else f"TTFT of {in_ms(ttft)} at {goal.percentile:g} of 100"
+        return "ttft", f"{found}, {in_ms(goal.ttft_seconds)} are promised"
     if result.kept is not None and not result.kept.met:
         return _worse(ran, goal), f"{result.kept.share:.1%} of requests keep all limits, {goal.percentile:g}% must"
     return "", ""
@@ -252,7 +278,7 @@ def judged(
     for number, trial in enumerate(every):
         failed = doubtful if number == 0 else not done[-1].keeps
         # the last of several is of all replicas, as they are; those of a job never wait for one another
-        last = number == len(every) - 1 and number > 0 and demand.needed is None
+        last = number == len(every) - 1 and number > 0 and demand.needed is None and count.total <= WHOLE
         found = hopeless_at(part, trial, count) if failed else None
         if found is None:
             found = tried(*(whole if last else part), trial, count)
@@ -389,10 +415,6 @@ def _at(values: Iterable[float], part: float) -> float | None:
     """The least time that is enough for that share of requests; None of none. [s]"""
     every: Sequence[float] = sorted(values)
     return quantile(every, part) if every else None
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3g} ms"
 
 
 def stretched(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.planning.floor import HALF
+from roofcast.calculators.planning.floor import HALF, in_ms
 from roofcast.calculators.serving.simulate import times_of
 
 if TYPE_CHECKING:
@@ -186,10 +186,10 @@ def weigh(service: Service, demand: Demand) -> Weighed:
     tpot = replica.decoding(1) if shape.steps > NOTHING else 0.0
     if goal.ttft_seconds is not None and ttft > goal.ttft_seconds:
         return Weighed(
-            ttft=ttft, tpot=tpot, limit="ttft", reason=f"a prompt of {shape.new_at:,} tokens alone takes {_ms(ttft)}"
+            ttft=ttft, tpot=tpot, limit="ttft", reason=f"a prompt of {shape.new_at:,} tokens alone takes {in_ms(ttft)}"
         )
     if _bounded(demand) and tpot > (goal.tpot_seconds or 0.0):
-        return Weighed(ttft=ttft, tpot=tpot, limit="tpot", reason=f"a step of one request alone takes {_ms(tpot)}")
+        return Weighed(ttft=ttft, tpot=tpot, limit="tpot", reason=f"a step of one request alone takes {in_ms(tpot)}")
     return replace(_rates(*_one_of(replica, demand)), ttft=ttft, tpot=tpot)
 
 
@@ -269,7 +269,3 @@ def _most(replica: Replica, demand: Demand, step: Callable[[int], float]) -> int
         middle = min(high - 1, max(low + 1, round(sqrt(low * high))))
         low, high = (middle, high) if keeps(middle) else (low, middle)
     return low
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:,.3g} ms"
