@@ -80,7 +80,9 @@ class Drawn:
         """Returns the case in a line."""
         one, shards, goal = self.machine, self.machine.shards, self.goal
         formats = f"{one.weights or 'stored'}/{one.kv or 'auto'}"
-        times = "/".join("-" if value is None else f"{value * 1e3:.0f}" for value in (goal.ttft_seconds, goal.tpot_seconds))
+        times = "/".join(
+            "-" if value is None else f"{value * 1e3:.0f}" for value in (goal.ttft_seconds, goal.tpot_seconds)
+        )
         return (
             f"{one.gpu:15}tp{shards.tp} pp{shards.pp} {one.engine:5}{formats:12}{self.prompt:>20}{self.output:>20}"
             f"{times:>10} ms p{goal.percentile:g}"
@@ -91,7 +93,13 @@ def drawn(model: str, gpus: str, cases: int, seed: int) -> list[Drawn]:
     """Draws cases that the closed form leaves open."""
     asked = AskedPlan(
         AskedDeployment(
-            model, Machine(None, None, None, 1, 1, 1, None, "none"), {}, None, None, "expected", Lookup(None, offline=True)
+            model,
+            Machine(None, None, None, 1, 1, 1, None, "none"),
+            {},
+            None,
+            None,
+            "expected",
+            Lookup(None, offline=True),
         ),
         AskedGpus(gpus, ("1",)),
         AskedChoices(engine="none,vllm", policy="colocated"),
@@ -102,7 +110,10 @@ def drawn(model: str, gpus: str, cases: int, seed: int) -> list[Drawn]:
     bench, every, random = bench_of(ready.setting), ready.machines(), Random(seed)  # noqa: S311 - no secret
     found: list[Drawn] = []
     while len(found) < cases:
-        machine, goal = random.choice(every), Goal(random.choice(TTFTS), random.choice(TPOTS), None, random.choice(PERCENTILES))
+        machine, goal = (
+            random.choice(every),
+            Goal(random.choice(TTFTS), random.choice(TPOTS), None, random.choice(PERCENTILES)),
+        )
         prompt, output = random.choice(PROMPTS), random.choice(OUTPUTS)
         try:
             one = Drawn(machine, bench.service(machine, Pick(0)), prompt, output, goal)
@@ -127,7 +138,10 @@ def main() -> None:
     print("".join(f"{f'of {count}':>7}" for count in counts) + "  case", flush=True)
     for one in drawn(asked.model, asked.gpu, asked.cases, asked.seed):
         row = {count: one.ratio(count) for count in counts}
-        print("".join(f"{'none' if ratio is None else f'{ratio:.2f}':>7}" for ratio in row.values()) + f"  {one}", flush=True)
+        print(
+            "".join(f"{'none' if ratio is None else f'{ratio:.2f}':>7}" for ratio in row.values()) + f"  {one}",
+            flush=True,
+        )
         for count, ratio in row.items():
             every[count] += [] if ratio is None else [ratio]
     for count, ratios in every.items():

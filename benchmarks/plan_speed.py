@@ -56,11 +56,19 @@ def cost(asked: argparse.Namespace, workloads: int) -> Cost:
     gpus = ",".join(sorted(usual_rents())[: asked.kinds])
     engine = asked.engine.split(",")[0]
     deployed = AskedDeployment(
-        asked.model, Machine(None, None, None, 1, 1, 1, None, engine), {}, None, None, "expected", Lookup(None, offline=True)
+        asked.model,
+        Machine(None, None, None, 1, 1, 1, None, engine),
+        {},
+        None,
+        None,
+        "expected",
+        Lookup(None, offline=True),
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "workloads.yaml"
-        path.write_text("".join(f"- {{name: at {rate}, rate: {rate}}}\n" for rate in RATES[:workloads]), encoding="utf-8")
+        path.write_text(
+            "".join(f"- {{name: at {rate}, rate: {rate}}}\n" for rate in RATES[:workloads]), encoding="utf-8"
+        )
         found = answered(
             AskedPlan(
                 deployed,

@@ -106,9 +106,6 @@ class AskedGpus:
         from roofcast.hwdb.rents import rent_of
 
         every, some = self.given()
-        other = next((gpu for gpu in some if gpu not in matches), None)
-        if other is not None:
-            raise UsageError(f"{GIVEN} {other}: it is not among those of --gpu {self.gpu}")
         made = {}
         for gpu in matches:
             value = some.get(gpu, every)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from roofcast.calculators.deployment import cache_on_one
 from roofcast.calculators.planning.tasks import perform, picked
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
 
 LONGEST: Final = ("max_model_len", "session_len")  # flags that say how long requests may be, by engine
+SIXTEEN: Final = 16  # bits of what is not quantised
 KEPT: Final = 400  # units that a worker keeps at once
 
 
@@ -117,7 +119,8 @@ class Workbench:
             wanted = replace(wanted, kv_tokens=self.setups.plain_tokens(case))
         if machine.pools:
             wanted = replace(wanted, readers=1, writers=1)
-        return service_of(Served(ready, case.flags), memory, wanted)
+        service, said = service_of(Served(ready, case.flags), memory, wanted)
+        return _really(service, self.setting.model), said
 
     def _ready(self, case: Case) -> Ready:
         """The deployment with constants of expected times; these are looked up once a device, engine and format."""
@@ -131,6 +134,31 @@ class Workbench:
         if found is None:
             found = self.constants[key] = expectation_for(bare, self.setting.efficiencies.file)
         return replace(bare, expectation=found)
+
+
+def _really(service: Service, model: Model) -> Service:
+    """A service that has room for a cache also where embedding and head are in 16 bits, as checkpoints keep them.
+
+    A format that is asked counts for all parameters; where nothing is left but by that, it would not start.
+    """
+    deployment, pool = service.ready.deployment, service.pool
+    bits = getattr(deployment.weights, "bits", None)
+    if service.reason or bits is None or bits >= SIXTEEN or not pool.per:
+        return service
+    components = model.spec.components
+    tables = (
+        max(components["embedding"], components["head"])
+        if deployment.shards.pp > 1
+        else components["embedding"] + components["head"]
+    )
+    beside = tables / deployment.shards.tp * (SIXTEEN - bits) / 8
+    cache = cache_on_one(service.ready, deployment.shards.dp, pool.tokens)
+    if beside < cache:
+        return service
+    reason = (
+        "it fits only with embedding and head in the format of the other weights, and checkpoints keep these in 16 bits"
+    )
+    return replace(service, reason=reason)
 
 
 def case_of(base: Case, machine: Machine, longest: int | None) -> Case:

@@ -105,6 +105,8 @@ class AskedDemand:
                 raise UsageError(
                     f"--deadline and --{option}: a job's requests are all there from the first; give one of them"
                 )
+        if re.fullmatch(r"\s*[0-9.]+\s*", self.deadline):
+            raise UnitError(f"--deadline {self.deadline}: of what? write it like 8h, 30min or 45s")
         try:
             seconds = parse_duration(self.deadline)
         except UnitError as error:

@@ -286,4 +286,6 @@ def _unpriced(result: PlanResult) -> list[str]:
     if not result.unpriced:
         return []
     said = named(result.unpriced, FEW)
-    return [f"no price is known of {said}, which were left out; --gpu-price NAME=2.50 gives one"]
+    return [
+        f"no price on demand of the last 18 months is known of {said}, which were left out; --gpu-price NAME=2.50 gives one"
+    ]

@@ -363,15 +363,15 @@ def _notes(result: SimulateResult) -> Remarks:
         warnings=[None if result.stable else growing],
         notes=[
             HOW,
-            _step_words(result.step_spread),
+            step_words(result.step_spread),
         ],
     )
 
 
-def _step_words(spread: float | None) -> str:
+def step_words(spread: float | None) -> str:
     """How well a step's time is known.
 
-    >>> _step_words(0.05)
+    >>> step_words(0.05)
     'steps take the time to expect; 80 of 100 measured ones are within -6% to +7% of it'
     """
     if spread is None:

@@ -68,13 +68,23 @@ def asked(
     prices = () if price is None else (price,) if isinstance(price, str) else price
     usual: dict[str, Any] = {"brief": True, "jobs": 1}
     return AskedPlan(
-        deployed, AskedGpus(gpu, prices, provider), choices, limits, AskedDemand(load, goal, deadline), **{**usual, **more}
+        deployed,
+        AskedGpus(gpu, prices, provider),
+        choices,
+        limits,
+        AskedDemand(load, goal, deadline),
+        **{**usual, **more},
     )
 
 
 @cache
 def plan(
-    rate: float = 12, ttft: float = 0.5, tpot: float = 0.05, percentile: float = 90.0, price: str = PRICES, gpu: str = GPUS
+    rate: float = 12,
+    ttft: float = 0.5,
+    tpot: float = 0.05,
+    percentile: float = 90.0,
+    price: str = PRICES,
+    gpu: str = GPUS,
 ) -> Answer:
     """Return the plan of a load, made once."""
     goal = AskedGoal(f"{ttft * 1e3:g}ms", f"{tpot * 1e3:g}ms", None, percentile)
@@ -112,7 +122,9 @@ def of_row(answer: Answer, row: PlanRow) -> Service:
     shards = Shards(made.tp, made.pp, made.ep, made.dp)
     policy = made.policy if made.policy in {"prefill-first", "decode-first", "static", "continuous"} else ""
     kv = made.kv if made.kv == "fp8" else None
-    return bench_of(answer.ready.setting).service(Machine(made.gpu, shards, made.engine, made.weights, kv, policy), Pick(0))
+    return bench_of(answer.ready.setting).service(
+        Machine(made.gpu, shards, made.engine, made.weights, kv, policy), Pick(0)
+    )
 
 
 def simulated(answer: Answer, row: PlanRow, seed: int, factor: float = 1.0) -> SimulateResult:

@@ -40,7 +40,9 @@ def rated(rate: str = "2", shape: float = 1.0, count: int | None = None) -> Rate
     return Rated(LENGTHS, parse_rate(rate, shape), None, count)
 
 
-def demand(sends: Sends | None = None, percentile: float = 90.0, ttft: float | None = None, tpot: float | None = None) -> Demand:
+def demand(
+    sends: Sends | None = None, percentile: float = 90.0, ttft: float | None = None, tpot: float | None = None
+) -> Demand:
     """Return a workload of such requests."""
     return Demand("chat", "chat", sends or rated(), goal_of(ttft, tpot, percentile), SHAPE)
 
@@ -81,7 +83,9 @@ def test_requests_that_are_asked_for_are_shared_as_well() -> None:
     assert (rated(count=1000).requests(1.0, 11.0), one.requests(1.0, 11.0)) == (1000, 333)
 
 
-@pytest.mark.parametrize(("rate", "output", "count"), [("2", 11.0, 1000), ("100", 200.0, 6000), ("5000", 2000.0, 20000)])
+@pytest.mark.parametrize(
+    ("rate", "output", "count"), [("2", 11.0, 1000), ("100", 200.0, 6000), ("5000", 2000.0, 20000)]
+)
 def test_requests_are_as_many_as_come_in_ten_lives(rate: str, output: float, count: int) -> None:
     """100 a second x 10 x 200 tokens x 30 ms = 6,000; a thousand at least, and 20,000 at most."""
     assert rated(rate).requests(1.0, output) == count
@@ -183,9 +187,17 @@ def test_floor_shares_work_among_gpus() -> None:
 
 @pytest.mark.parametrize(
     ("ttft", "tpot", "percentile", "limit"),
-    [(0.0159, None, 90, "ttft"), (0.0161, None, 90, ""), (None, 0.0079, 50, "tpot"), (None, 0.0079, 49, ""), (None, 0.0081, 90, "")],
+    [
+        (0.0159, None, 90, "ttft"),
+        (0.0161, None, 90, ""),
+        (None, 0.0079, 50, "tpot"),
+        (None, 0.0079, 49, ""),
+        (None, 0.0081, 90, ""),
+    ],
 )
-def test_floor_rules_out_what_no_number_mends(ttft: float | None, tpot: float | None, percentile: float, limit: str) -> None:
+def test_floor_rules_out_what_no_number_mends(
+    ttft: float | None, tpot: float | None, percentile: float, limit: str
+) -> None:
     """A time that reading alone exceeds; TPOT only where half of the requests must keep it."""
     found = floor_of(device(), machine("h100"), SHAPE, goal_of(ttft, tpot, percentile))
 
@@ -331,12 +343,19 @@ def test_front_is_what_none_beats() -> None:
 
 def attempt(keeps: bool, factor: float = 1.0, share: float | None = 0.5, few: int | None = None) -> Tried:  # noqa: FBT001
     """Return a trial that kept what is promised, or not."""
-    return Tried(Trial(factor, 0, few), keeps, "" if keeps else "tpot", "", 1.0, 1.0, 1.0, 1.0, share, 1.0, 1.0, 1.0, (1.0,))
+    return Tried(
+        Trial(factor, 0, few), keeps, "" if keeps else "tpot", "", 1.0, 1.0, 1.0, 1.0, share, 1.0, 1.0, 1.0, (1.0,)
+    )
 
 
 def test_a_verdict_shows_its_worst_trial_of_the_load() -> None:
     """A failing one before one that keeps; of several that with the least share; never one of few requests, if there are others."""
-    more, good, bad, short = attempt(True, 1.03, 0.1), attempt(True, share=0.95), attempt(False, share=0.97), attempt(True, few=9)
+    more, good, bad, short = (
+        attempt(True, 1.03, 0.1),
+        attempt(True, share=0.95),
+        attempt(False, share=0.97),
+        attempt(True, few=9),
+    )
 
     assert Verdict(Count(1), None, (more, good, bad)).shown is bad
     assert Verdict(Count(1), True, (more, short, good)).shown is good

@@ -140,7 +140,11 @@ MISSED: Final[dict[str, tuple[AskedLoad, AskedGoal, AskedLimits]]] = {
     "both": (LOAD, AskedGoal("15ms", "4ms", None, 90.0), AskedLimits(top=1, max_gpus=8)),
     "gpus": (replace(LOAD, rate="120"), GOAL, AskedLimits(top=1, max_gpus=2)),
     "cost": (replace(LOAD, rate="40"), GOAL, AskedLimits(top=1, max_cost="1")),
-    "users": (AskedLoad(concurrency=160, prompt="512", output="64", requests=480), GOAL, AskedLimits(top=1, max_gpus=1)),
+    "users": (
+        AskedLoad(concurrency=160, prompt="512", output="64", requests=480),
+        GOAL,
+        AskedLimits(top=1, max_gpus=1),
+    ),
 }
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from roofcast.calculators.planning import trial as trials
 from roofcast.calculators.planning.demand import Trial
-from roofcast.calculators.planning.trial import Count, Range, Tried, Verdict, settle, settle_pools, stretched
+from roofcast.calculators.planning.settling import Range, settle, settle_pools, stretched
+from roofcast.calculators.planning.trial import Count, Tried, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,9 @@ def test_least_number_is_found_from_wherever_it_starts(
 
                 where = (needed, least, likely, most)
                 expected = max(needed, least)
-                assert (found.best.count.units if found.best else None) == (expected if expected <= most else None), where
+                assert (found.best.count.units if found.best else None) == (expected if expected <= most else None), (
+                    where
+                )
                 assert len(seen) == len(set(seen)), where
                 assert all(least <= one.units <= most for one in seen), where
                 assert {one.count for one in found.others} | ({found.best.count} if found.best else set()) == set(seen)

@@ -22,7 +22,7 @@ from roofcast.calculators.planning.rows import (
 CLOSE: Final = 3  # of them that are shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.planning.machines import Machine
@@ -187,21 +187,36 @@ class Writer:
 
 def _worded(easier: Easier, demand: Demand) -> tuple[str, str]:
     """An option and its value, as a command takes them."""
-    if easier.option == "load":
-        rate, clients = demand.sends.rate, demand.sends.clients
-        if clients is not None:
-            return "--concurrency", f"{max(1, round(clients * easier.value))}"
-        return "--rate", f"{(rate or 0.0) * easier.value:.3g}"
-    if easier.option == ALL_TIMES:
-        limits = ((name, getattr(demand.goal, f"{name}_seconds")) for name in TIMES)
-        first, *more = [(name, up(limit * easier.value)) for name, limit in limits if limit is not None]
-        said = " ".join(f"--{name} {_milli(limit)}" for name, limit in more)
-        return f"--{first[0]}", f"{_milli(first[1])} {said}"
-    if easier.option == "--max-gpus":
-        return easier.option, f"{easier.value:.0f}"
-    if easier.option == "--max-cost":
-        return easier.option, f"{easier.value:.2f}"
+    return WORDED.get(easier.option, _limit_words)(easier, demand)
+
+
+def _load_words(easier: Easier, demand: Demand) -> tuple[str, str]:
+    rate, clients = demand.sends.rate, demand.sends.clients
+    if demand.job is not None:
+        return "--deadline", f"{demand.job / easier.value / HOUR:.3g}h"
+    if clients is not None:
+        return "--concurrency", f"{max(1, round(clients * easier.value))}"
+    return "--rate", f"{(rate or 0.0) * easier.value:.3g}"
+
+
+def _times_words(easier: Easier, demand: Demand) -> tuple[str, str]:
+    limits = ((name, getattr(demand.goal, f"{name}_seconds")) for name in TIMES)
+    first, *more = [(name, up(limit * easier.value)) for name, limit in limits if limit is not None]
+    said = " ".join(f"--{name} {_milli(limit)}" for name, limit in more)
+    return f"--{first[0]}", f"{_milli(first[1])} {said}"
+
+
+def _limit_words(easier: Easier, demand: Demand) -> tuple[str, str]:  # noqa: ARG001 - one signature for all
     return easier.option, _milli(easier.value)
+
+
+#: what would make it feasible -> how a command takes it; a time elsewhere
+WORDED: Final[Mapping[str, Callable[[Easier, Demand], tuple[str, str]]]] = {
+    "load": _load_words,
+    ALL_TIMES: _times_words,
+    "--max-gpus": lambda easier, _: (easier.option, f"{easier.value:.0f}"),
+    "--max-cost": lambda easier, _: (easier.option, f"{easier.value:.2f}"),
+}
 
 
 def _milli(seconds: float) -> str:

@@ -46,18 +46,18 @@ class Shape:
         prompt, output: in the mean. [token]
         new: of a prompt that none has before it, at least, in the mean. [token]
         new_at: such tokens of the prompt at the percentile that is promised. [token]
-        prompt_at: tokens of the prompt at that percentile. [token]
         context: tokens that a decoded one attends to, in the mean over all that are decoded. [token]
         longest: prompt and output of the longest. [token]
+        prompt_at: all tokens of the prompt at that percentile. [token]
     """
 
     prompt: float
     output: float
     new: float
     new_at: int
-    prompt_at: int
     context: float
     longest: int
+    prompt_at: int = 0
 
     @property
     def steps(self) -> float:
@@ -195,7 +195,7 @@ def shape_of(load: Load, percentile: float) -> Shape:
 
     >>> from roofcast.calculators.serving.job import Job, Load
     >>> shape_of(Load("", lambda: iter([Job(0, 100, 11), Job(1, 300, 31)])), 99)
-    Shape(prompt=200.0, output=21.0, new=200.0, new_at=300, prompt_at=300, context=262.5, longest=331)
+    Shape(prompt=200.0, output=21.0, new=200.0, new_at=300, context=262.5, longest=331, prompt_at=300)
     """
     jobs: list[Job] = list(islice(load.jobs(), MOST_REQUESTS))
     if not jobs:
@@ -209,9 +209,9 @@ def shape_of(load: Load, percentile: float) -> Shape:
         output=_mean(job.output for job in jobs),
         new=_mean(news),
         new_at=ceil(quantile(sorted(news), percentile / 100)),
-        prompt_at=ceil(quantile(sorted(job.prompt for job in jobs), percentile / 100)),
         context=attended / steps if steps else _mean(job.prompt for job in jobs),
         longest=max(job.prompt + job.output for job in jobs),
+        prompt_at=ceil(quantile(sorted(job.prompt for job in jobs), percentile / 100)),
     )
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.planning.floor import Floor
     from roofcast.calculators.planning.machines import Machine
-    from roofcast.calculators.planning.trial import Settled, Verdict
+    from roofcast.calculators.planning.settling import Settled
+    from roofcast.calculators.planning.trial import Verdict
 
 UNPRICED: Final = 1e9  # rank of a deployment without a price: after all others, by its GPUs
 ROUNDING: Final = 1e-9

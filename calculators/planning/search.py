@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final
 
+from roofcast.calculators.planning.settling import Range, Settled
 from roofcast.calculators.planning.tasks import Judge, Settle, Weigh
-from roofcast.calculators.planning.trial import Count, Range, Settled
+from roofcast.calculators.planning.trial import Count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

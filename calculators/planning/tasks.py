@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.planning.machines import Machine  # noqa: TC001 - fields of tasks
-from roofcast.calculators.planning.trial import (
-    Count,
-    Range,
-    Settled,
-    Tried,
-    Verdict,
-    hopeless_at,
-    judged,
-    part_of,
-    settle,
-    settle_pools,
-    stretched,
-    tried,
-)
+from roofcast.calculators.planning.settling import Range, Settled, settle, settle_pools, stretched
+from roofcast.calculators.planning.trial import Count, Tried, Verdict, hopeless_at, judged, part_of, tried
 from roofcast.calculators.planning.weigh import Weighed, weigh
 from roofcast.calculators.serving.highest import highest
 from roofcast.calculators.serving.result import Goal  # noqa: TC001 - likewise
@@ -89,7 +77,7 @@ class Judge:
         machine: of which.
         pick: the workload.
         count: how many.
-        brief: whether the first trial is enough.
+        brief: whether one trial of just that load is enough.
         doubtful: whether it is likely not kept.
     """
 
@@ -221,7 +209,7 @@ def _settle(task: Settle, bench: Bench) -> Settled:
 @perform.register
 def _judge(task: Judge, bench: Bench) -> Verdict:
     demand = bench.demand(task.pick)
-    trials = demand.trials[:1] if task.brief else None
+    trials = demand.trials[1:2] if task.brief else None
     return judged(bench.service(task.machine, task.pick), demand, task.count, trials, doubtful=task.doubtful)
 
 

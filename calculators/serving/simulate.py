@@ -355,13 +355,13 @@ def _result(service: Service, load: Load, reason: str = "", **found: Any) -> Sim
         longest_request=service.pool.longest,
         fits=not reason,
         reason=reason or None,
-        step_spread=_step_spread(service) if not reason else None,
+        step_spread=step_spread_of(service) if not reason else None,
         provenance=provenance_of(ready),
         **{**nulls, **noughts, **fixed, **found},
     )
 
 
-def _step_spread(service: Service) -> float | None:
+def step_spread_of(service: Service) -> float | None:
     """Standard deviation of ln(measured / expected) of a decode step of 16 sequences at 1,024 tokens."""
     ready = service.ready
     if ready.expectation is None:

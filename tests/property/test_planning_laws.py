@@ -18,7 +18,8 @@ from roofcast.calculators.planning.floor import Floor, floor_of
 from roofcast.calculators.planning.machines import Machine
 from roofcast.calculators.planning.sends import Rated
 from roofcast.calculators.planning.tasks import Pick
-from roofcast.calculators.planning.trial import Count, part_of, stretched, tried
+from roofcast.calculators.planning.settling import stretched
+from roofcast.calculators.planning.trial import Count, part_of, tried
 from roofcast.calculators.planning.weigh import SLACK, weigh
 from roofcast.calculators.serving.arrivals import at_rate
 from roofcast.calculators.serving.highest import highest
@@ -82,7 +83,9 @@ def test_copies_of_a_service_are_replicas_of_a_deployment(engine: str, copies: i
     assert copied == whole
 
 
-@pytest.mark.xfail(reason="replicas that share no experts count as devices of one step in HostConstants.device", strict=True)
+@pytest.mark.xfail(
+    reason="replicas that share no experts count as devices of one step in HostConstants.device", strict=True
+)
 def test_copies_are_replicas_of_expected_times_too() -> None:
     """What a host does for a step is of the devices that take the step."""
     copied, whole = both_ways("vllm", 3, "expected")
