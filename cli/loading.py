@@ -220,10 +220,10 @@ class AskedLoad:
             return None
         if self.rate == SEARCHED:
             return MANY
-        rates = {stretch.rate for stretch in arrivals.stretches}
-        if len(rates) > 1 or math.inf in rates or self.lengths is not None:
+        first, *later = arrivals.stretches
+        if later or math.isinf(first.rate) or self.lengths is not None:
             return None
-        return enough(*rates, self._made().output.mean)
+        return enough(first.rate, self._made().output.mean)
 
     def parts(self) -> tuple[made.Apart | made.Pairs, Arrivals | None, loads.SharedPrefix | None]:
         """Lengths of requests that are made up, when they come, and what prompts share; of a closed loop they come at no time.

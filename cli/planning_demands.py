@@ -130,7 +130,8 @@ def sends_of(asked: AskedLoad) -> Sends:
     Raises:
         UsageError, UnitError: naming the option.
     """
-    from roofcast.calculators.planning.sends import MOST_REQUESTS, Clients, Rated, Recorded
+    from roofcast.calculators.planning.sends import Clients, Rated, Recorded
+    from roofcast.calculators.serving.loads import MOST_REQUESTS
     from roofcast.calculators.serving.lengths import pairs_of
 
     if asked.trace is not None:

@@ -295,6 +295,14 @@ def _result(ready: Prepared, found: Sequence[Found], inverse: Sequence[Answered]
     )
 
 
+def _asked_load(ready: Prepared) -> dict[str, object]:
+    """What is sent and promised; what is looked for is not asked."""
+    load, goal = ready.asked.demand.load.inputs, ready.setting.demands[0].goal
+    sought = {RATE: "rate", USERS: "concurrency", CONTEXT: "prompt"}.get(ready.asked.find or "")
+    promised = {f"{name}_limit_seconds": getattr(goal, f"{name}_seconds") for name in ("ttft", "tpot", "itl")}
+    return {**load, **({} if sought is None else {sought: None}), **promised, "percentile": goal.percentile}
+
+
 def inputs_of(ready: Prepared) -> dict[str, object]:
     """What is asked, as `inputs` repeats it."""
     asked, deployed = ready.asked, ready.asked.deployed
@@ -318,7 +326,7 @@ def inputs_of(ready: Prepared) -> dict[str, object]:
         "network_bytes_per_second": ready.setting.case.network,
         "engine_flags": ready.setting.case.flags.given,
         "workloads": asked.workloads,
-        **({} if asked.workloads else asked.demand.load.inputs),
+        **({} if asked.workloads else _asked_load(ready)),
         "deadline": asked.demand.deadline,
         "find": asked.find,
         "gpus_there": asked.gpus_there if asked.find is not None else None,

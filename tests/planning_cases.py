@@ -47,47 +47,42 @@ def candidate(price: float | None = 0.5, unit: int = 1, floor: Floor | None = No
     return Candidate(machine(unit=unit, **more), price, floor or Floor(1.0, 0.0, 0.0))
 
 
-def asked(
-    load: AskedLoad = LOAD,
-    goal: AskedGoal = GOAL,
-    *,
-    gpu: str | None = GPUS,
-    price: str | tuple[str, ...] | None = PRICES,
-    choices: AskedChoices = CHOICES,
-    limits: AskedLimits = AskedLimits(top=1),  # noqa: B008 - frozen
-    flags: dict[str, object] | None = None,
-    deadline: str | None = None,
-    provider: str | None = None,
-    name: str = MODEL,
-    efficiency: str = "expected",
-    **more: Any,
-) -> AskedPlan:
-    """Return a question: a load and a promise on few GPUs, but for what is said; `brief`, and in this process, unless said."""
+#: what is asked where nothing else is said, by the name that `asked` takes it by
+USUAL: Final[dict[str, Any]] = {
+    "gpu": GPUS,
+    "price": PRICES,
+    "choices": CHOICES,
+    "limits": AskedLimits(top=1),
+    "deadline": None,
+    "provider": None,
+    "name": MODEL,
+    "efficiency": "expected",
+}
+
+
+def asked(load: AskedLoad = LOAD, goal: AskedGoal = GOAL, **more: Any) -> AskedPlan:
+    """Return a question: a load and a promise on few GPUs, `brief`, and in this process, unless more is said.
+
+    Args:
+        load: what is sent.
+        goal: what is promised.
+        more: in place of `USUAL`, and fields of the question.
+    """
+    said = {name: more.pop(name, usual) for name, usual in USUAL.items()}
+    choices = said["choices"]
     named = AskedMachine(None, None, None, 1, 1, 1, None, choices.engine.split(",")[0])
-    deployed = AskedDeployment(name, named, flags or {}, None, None, efficiency, Lookup(None, offline=True))
-    prices = () if price is None else (price,) if isinstance(price, str) else price
-    usual: dict[str, Any] = {"brief": True, "jobs": 1}
-    return AskedPlan(
-        deployed,
-        AskedGpus(gpu, prices, provider),
-        choices,
-        limits,
-        AskedDemand(load, goal, deadline),
-        **{**usual, **more},
-    )
+    deployed = AskedDeployment(said["name"], named, {}, None, None, said["efficiency"], Lookup(None, offline=True))
+    gpus = AskedGpus(said["gpu"], () if said["price"] is None else (said["price"],), said["provider"])
+    how: dict[str, Any] = {"brief": True, "jobs": 1, **more}
+    return AskedPlan(deployed, gpus, choices, said["limits"], AskedDemand(load, goal, said["deadline"]), **how)
 
 
 @cache
-def plan(
-    rate: float = 12,
-    ttft: float = 0.5,
-    tpot: float = 0.05,
-    percentile: float = 90.0,
-    price: str = PRICES,
-    gpu: str = GPUS,
-) -> Answer:
-    """Return the plan of a load, made once."""
-    goal = AskedGoal(f"{ttft * 1e3:g}ms", f"{tpot * 1e3:g}ms", None, percentile)
+def plan(rate: float = 12, price: str = PRICES, gpu: str = GPUS, **limits: float) -> Answer:
+    """Return the plan of a load, made once; limits are TTFT and TPOT in seconds, and the percentile."""
+    promised = {"ttft": 0.5, "tpot": 0.05, "percentile": 90.0, **limits}
+    times = [f"{promised[name] * 1e3:g}ms" for name in ("ttft", "tpot")]
+    goal = AskedGoal(times[0], times[1], None, promised["percentile"])
     return answered(asked(replace(LOAD, rate=f"{rate:g}"), goal, price=price, gpu=gpu))
 
 

@@ -162,7 +162,8 @@ def test_floor_of_one_gpu() -> None:
     """8 GB at 1 TB/s are 8 ms a step; a prompt of 100 tokens 1.6 TFLOP at 100 TFLOP/s, 16 ms."""
     found = floor_of(device(), machine("h100"), SHAPE, goal_of(None, None))
 
-    assert (found.ttft, found.tpot, found.limit) == (pytest.approx(0.016), pytest.approx(0.008), "")
+    assert (found.ttft, found.tpot) == pytest.approx((0.016, 0.008))
+    assert not found.limit
 
 
 def test_floor_of_rate_is_memory_over_all_that_a_request_reads() -> None:
@@ -181,8 +182,8 @@ def test_floor_shares_work_among_gpus() -> None:
     halves = floor_of(device(), machine("h100", 2), SHAPE, goal_of(None, None))
     stages = floor_of(device(), Machine("h100", Shards(pp=2), "none"), SHAPE, goal_of(None, None))
 
-    assert (halves.ttft, halves.tpot) == (pytest.approx(0.008), pytest.approx(0.004))
-    assert (stages.ttft, stages.tpot) == (pytest.approx(0.008), pytest.approx(0.008))
+    assert (halves.ttft, halves.tpot) == pytest.approx((0.008, 0.004))
+    assert (stages.ttft, stages.tpot) == pytest.approx((0.008, 0.008))
 
 
 @pytest.mark.parametrize(
@@ -244,8 +245,8 @@ class Linear:
 @pytest.fixture
 def replica() -> Replica:
     """Return a replica of which everything can be worked by hand, for requests of 100 in and 11 out."""
-    from tests.planning_cases import bench_of
     from roofcast.calculators.planning.tasks import Pick
+    from roofcast.cli.planning_bench import bench_of
 
     ready = prepared(asked(gpu="h100", price="1"))
     service: Service = bench_of(ready.setting).service(machine("h100-sxm"), Pick(0))
@@ -341,28 +342,28 @@ def test_front_is_what_none_beats() -> None:
     assert front(rows) == [True, True, True, False, False, True]
 
 
-def attempt(keeps: bool, factor: float = 1.0, share: float | None = 0.5, few: int | None = None) -> Tried:  # noqa: FBT001
-    """Return a trial that kept what is promised, or not."""
+def attempt(limit: str = "", factor: float = 1.0, share: float | None = 0.5, few: int | None = None) -> Tried:
+    """Return a trial that kept what is promised, or hit a limit."""
     return Tried(
-        Trial(factor, 0, few), keeps, "" if keeps else "tpot", "", 1.0, 1.0, 1.0, 1.0, share, 1.0, 1.0, 1.0, (1.0,)
-    )
+        Trial(factor, 0, few), not limit, limit, limit, 1.0, 1.0, 1.0, 1.0, share, 1.0, 1.0, 1.0, (1.0,)
+    )  # fmt: skip
+
+
+def of_trials(*tried: Tried) -> Verdict:
+    """Return a verdict of trials."""
+    return Verdict(Count(1), None, tried)
 
 
 def test_a_verdict_shows_its_worst_trial_of_the_load() -> None:
-    """A failing one before one that keeps; of several that with the least share; never one of few requests, if there are others."""
-    more, good, bad, short = (
-        attempt(True, 1.03, 0.1),
-        attempt(True, share=0.95),
-        attempt(False, share=0.97),
-        attempt(True, few=9),
-    )
+    """A failing one before one that keeps; of several that with the least share; of few requests only if there are no others."""
+    more, good, bad = attempt("", 1.03, 0.1), attempt("", share=0.95), attempt("tpot", share=0.97)
 
-    assert Verdict(Count(1), None, (more, good, bad)).shown is bad
-    assert Verdict(Count(1), True, (more, short, good)).shown is good
-    assert Verdict(Count(1), True, (more,)).shown is more
-    assert Verdict(Count(1), None, (more, good, bad)).failing is bad
-    assert Verdict(Count(1), None, (attempt(False, 1.03), good)).failing is not None
-    assert Verdict(Count(1), True, (more, good)).failing is None
+    assert of_trials(more, good, bad).shown is bad
+    assert of_trials(more, attempt(few=9), good).shown is good
+    assert of_trials(more).shown is more
+    assert of_trials(more, good, bad).failing is bad
+    assert of_trials(attempt("ttft", 1.03), good).failing is not None
+    assert of_trials(more, good).failing is None
 
 
 # --- layouts

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from roofcast.calculators.planning.tasks import Pick, Settle
-from roofcast.calculators.planning.trial import Count, judged, part_of, tried
 from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.planning.machines import Machine
+from roofcast.calculators.planning.tasks import Pick, Settle
+from roofcast.calculators.planning.trial import Count, judged, part_of, tried
 from roofcast.cli import planning_run
 from roofcast.cli.loading import AskedLoad
 from roofcast.cli.planning_asked import AskedLimits

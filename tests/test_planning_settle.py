@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from roofcast.calculators.planning import trial as trials
+from roofcast.calculators.planning import settling
 from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.planning.settling import Range, settle, settle_pools, stretched
 from roofcast.calculators.planning.trial import Count, Tried, Verdict
@@ -35,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Count], Verdic
             seen.append(count)
             return says(count)
 
-        monkeypatch.setattr(trials, "screened", screened)
+        monkeypatch.setattr(settling, "screened", screened)
         return seen
 
     return use

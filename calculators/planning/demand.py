@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.errors import UsageError
 from roofcast.calculators.planning.sends import (
     LEAST_OF_ONE,
-    MOST_REQUESTS,
     Backlog,
     Clients,
     Rated,
@@ -19,6 +18,7 @@ from roofcast.calculators.planning.sends import (
     Scaled,
 )
 from roofcast.calculators.serving.lengths import Apart, Fixed
+from roofcast.calculators.serving.loads import MOST_REQUESTS
 from roofcast.calculators.serving.ranks import quantile
 
 if TYPE_CHECKING:

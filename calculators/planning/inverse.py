@@ -83,7 +83,7 @@ def most_of(search: Search, gpus: int, what: str, longest: int) -> list[Answered
         longest: tokens of a prompt at most.
     """
     search.weigh([one for one, _ in counts(search, gpus)])
-    open_ = sorted(
+    open_: list[_Row] = sorted(
         ((_bound(one, count, what, longest), one.machine.plainness, number, one, count)
          for number, (one, count) in enumerate(counts(search, gpus)) if not one.limit or what == CONTEXT),
         key=lambda row: (-row[0], row[1], row[2]),
