@@ -131,8 +131,8 @@ def sends_of(asked: AskedLoad) -> Sends:
         UsageError, UnitError: naming the option.
     """
     from roofcast.calculators.planning.sends import Clients, Rated, Recorded
-    from roofcast.calculators.serving.loads import MOST_REQUESTS
     from roofcast.calculators.serving.lengths import pairs_of
+    from roofcast.calculators.serving.loads import MOST_REQUESTS
 
     if asked.trace is not None:
         load = asked.load()

@@ -33,6 +33,7 @@ PARTIAL: Final = (
 )
 FRONT: Final = "*: none that meets it is as good in cost, TTFT and TPOT, and better in one of them"
 ABOUT: Final = "~: of the closed form; what cannot work by it is not simulated"
+LIKELY: Final = "likely: kept in one trial with 3 % more load; what is marked best has all its trials"
 CLOSE: Final = "close: some of the trials keep what is promised, and some do not"
 #: letters of a layout -> whether a deployment has them, and what they mean
 SHAPES: Final[Mapping[str, tuple[Callable[[PlanDeployment], bool], str]]] = {
@@ -94,6 +95,7 @@ def plan_notes(result: PlanResult) -> Remarks:
         notes=[
             FRONT if any(row.pareto for row in result.plans) else None,
             _shapes(result),
+            LIKELY if any(row.meets_slo and row.trials == 1 for row in result.plans) else None,
             CLOSE if any(row.meets_slo is None for row in result.plans) else None,
             ABOUT if any(row.basis == CLOSED_FORM and row.tpot_seconds is not None for row in result.plans) else None,
             *found_why(result),

@@ -143,7 +143,7 @@ def meets_words(row: PlanRow) -> str:
 
     A limit that is too close to say is named too.
     """
-    said = KNOWN_BY.get(row.meets_slo, "no")
+    said = "likely" if row.meets_slo and row.trials == 1 else KNOWN_BY.get(row.meets_slo, "no")
     return said if row.limit is None or row.meets_slo else f"{said}: {limit_name(row.limit)}"
 
 

@@ -218,6 +218,8 @@ def _why_lines(result: PlanResult, workload: WorkloadRow) -> list[str]:
     if workload.next_cheaper is None:
         cheapest = result.plans[workload.best].cost_per_hour
         than = "" if cheapest is None else f" than {money(cheapest)} an hour"
+        if result.partial:
+            return [f"why not cheaper: what costs less{than} was not looked at"]
         return [f"why not cheaper: nothing that can run it costs less{than}"]
     return [f"why not cheaper: {_failing_words(result.plans[workload.next_cheaper])}"]
 

@@ -94,6 +94,17 @@ EXAMPLES: Final[Mapping[str, tuple[Shown, ...]]] = {
     "attention": (Shown("attention llama-3.1-8b --gpu h100-sxm --context 4k", lines=7),),
     "speculate": (Shown("speculate --acceptance 0.8 --draft-cost 0.05 --k 1-4"),),
     "price": (Shown("price llama-3.1-8b --gpu h100-sxm --gpu-price 2.00 --batch 64 --api none", lines=13),),
+    "plan": (
+        Shown(
+            "plan llama-3.1-8b --gpu h100,l40s,l4 --engine vllm --rate 4 --prompt 1k --output 200 --ttft 500ms --tpot 50ms "
+            "--percentile 90",
+            lines=25,
+        ),
+        Shown(
+            "plan llama-3.1-8b --find rate --gpu l40s --engine vllm --prompt 1k --output 200 --ttft 500ms --tpot 50ms",
+            lines=12,
+        ),
+    ),
     "simulate": (
         Shown(
             "simulate llama-3.1-8b --gpu h100-sxm --engine vllm --rate 10 --requests 500 --ttft 300ms --tpot 20ms",
@@ -124,6 +135,7 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "speculate": ("speculation.md",),
     "price": ("price.md",),
     "simulate": ("serving.md", "engines.md", "efficiency.md"),
+    "plan": ("plan.md", "rents.md", "serving.md"),
     "validate": ("validation.md", "efficiency.md"),
     "check": ("check.md",),
     "profile": ("profile.md", "efficiency.md"),

@@ -242,9 +242,9 @@ def test_prices_have_their_sources_and_dates() -> None:
 def test_gpus_without_a_price_are_few_names_and_a_number() -> None:
     """Of 31 eight are named."""
     assert (
-        "no price is known of gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 23 more, which were left out"
+        "no price on demand of the last 18 months is known of gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 23 more, which were left out"
     ) in text_of(RESULTS["failing"])
-    assert "no price is known" not in text_of(BASE)
+    assert "no price on demand" not in text_of(BASE)
 
 
 def test_several_workloads_have_a_table_of_all_and_a_section_each() -> None:

@@ -198,14 +198,15 @@ def first(answer: Answer) -> FoundRow:
 
 
 def keeps(answer: Answer, row: FoundRow, value: float) -> bool:
-    """Return whether a row's deployment keeps what is promised with that value, by the plan's own chance."""
+    """Return whether a row's deployment keeps what is promised with that value, by both of the plan's own chances."""
     pick = Pick(0, prompt=round(value)) if answer.result.find == "context" else Pick(0, factor=value)
     made = row.deployment
     kv = made.kv if made.kv == "fp8" else None
     bench = bench_of(answer.ready.setting)
     service = bench.service(Machine(made.gpu, Shards(made.tp, made.pp), made.engine, made.weights, kv), pick)
     demand = bench.demand(pick)
-    return tried(*part_of(service, demand, Count(made.dp)), Trial(1.0, demand.seed), Count(made.dp)).keeps
+    part, count = part_of(service, demand, Count(made.dp)), Count(made.dp)
+    return all(tried(*part, Trial(1.0, demand.seed + more), count).keeps for more in (0, 1))
 
 
 @pytest.mark.parametrize(("find", "gpus"), [("rate", 2), ("users", 1), ("context", 1)])
