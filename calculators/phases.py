@@ -209,7 +209,7 @@ def _expected(
         share, launched = _piped(ready, made, counts, EXPECTED), fullest_stage(ready.model.spec, shards)
     each = [share * one.expected for one in made]
     host = sum(
-        times * expectation.host(asked.phase, shards.devices, _sequences(step), launched * work.calls, kernels)
+        times * expectation.host(asked.phase, shards.in_step, _sequences(step), launched * work.calls, kernels)
         for (step, times), work, kernels in zip(steps, made, each, strict=True)
     )
     return sum(kernels * times for kernels, times in zip(each, counts, strict=True)), host

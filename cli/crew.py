@@ -26,8 +26,13 @@ Setting = TypeVar("Setting")
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 
-# settings hold mappings that nobody changes, which pickle does not know by itself
-copyreg.pickle(MappingProxyType, lambda proxy: (MappingProxyType, (dict(proxy),)))
+
+def _unchanged(items: dict[object, object]) -> MappingProxyType[object, object]:
+    """A mapping that nobody changes: settings hold such, and pickle does not know them by itself."""
+    return MappingProxyType(items)
+
+
+copyreg.pickle(MappingProxyType, lambda proxy: (_unchanged, (dict(proxy),)))
 
 DEATHS: Final = 3  # of workers by the same task, until it is given up
 AHEAD: Final = 2  # tasks that are handed out for each worker: one that it does, and the next

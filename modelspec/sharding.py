@@ -44,6 +44,15 @@ class Shards:
         return self.tp * self.pp * self.dp
 
     @property
+    def in_step(self) -> int:
+        """Devices that take one step together: tp pp; replicas have steps of their own, unless they share experts.
+
+        >>> Shards(tp=2, dp=4).in_step, Shards(dp=4, ep=4).in_step
+        (2, 4)
+        """
+        return self.devices if self.ep > 1 else self.tp * self.pp
+
+    @property
     def joined(self) -> int:
         """Devices, counted from the first, that exchange anything: a stage's replicas do so over shared experts alone.
 

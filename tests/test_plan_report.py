@@ -19,9 +19,8 @@ from roofcast.reports.markdown import render_markdown
 from roofcast.reports.page import render_page
 from roofcast.reports.plan import PARTIAL, plan_document, plan_says
 from roofcast.reports.plan_tables import MOST_ROWS, plan_table
-from roofcast.reports.report_plan import plan_section
 from roofcast.reports.text import fitting, render_text
-from tests.plan_cases import HEADROOM, LONG, RESULTS, deployment, found, many, row, usual, workload
+from tests.plan_cases import HEADROOM, LONG, RESULTS, deployment, found, many, usual, workload
 
 if TYPE_CHECKING:
     from roofcast.calculators.planning.rows import PlanResult, WorkloadRow
@@ -383,31 +382,3 @@ def test_the_chart_is_told_in_a_sentence() -> None:
     assert plan_says(BASE).endswith("$0.429 a million output tokens; 7 of 9 deployments shown meet it.")
     assert "night batch: cheapest: l40s" in plan_says(RESULTS["several"])
     assert plan_says(RESULTS["rate"]).startswith("llama-3.1-8b: most requests a second: 21.4 on h100-sxm")
-
-
-def test_the_section_of_a_report_is_short() -> None:
-    """A table of at most eight with the best, the chart, and why nothing cheaper will do; none without plans."""
-    section = plan_section(many(), {}, Remarks(("an assumption",)))
-
-    assert section is not None
-    assert section.lead.startswith("1,000 requests, 4 requests/s, Poisson, 1024 in, 128 out: cheapest: 4 x a10, ")
-    [table] = section.document.tables
-    assert len(table.rows) == 8
-    assert "best" in {cells[3] for cells in table.rows}
-    assert [line for line in section.document.lines if line.startswith("why not cheaper: ")]
-    assert section.document.remarks.assumptions == ("an assumption",)
-    assert [chart.kind for chart in section.document.charts] == ["plan"]
-    assert plan_section(RESULTS["none"], {}, Remarks()) is None
-
-
-def test_without_a_promise_there_is_none() -> None:
-    """Nothing is invented."""
-    assert "promise: none, but that" in text_of(one(goal=Goal()))
-
-
-def test_a_row_without_a_reason_has_its_limit() -> None:
-    """In words."""
-    bare = row(deployment("l4"), 1.0, 0.02, limit="rate")
-    result = replace(BASE, plans=[bare, BASE.plans[2]], workloads=[workload(best=1, next_cheaper=0)])
-
-    assert "at $0.44 an hour: requests come faster than they are answered\n" in text_of(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from roofcast.calculators.planning.demand import Trial
 from roofcast.calculators.planning.machines import Machine
 from roofcast.calculators.planning.tasks import Pick, Settle
 from roofcast.calculators.planning.trial import Count, judged, part_of, tried
-from roofcast.cli import planning_run
+from roofcast.cli import planning, planning_run
 from roofcast.cli.loading import AskedLoad
 from roofcast.cli.planning_asked import AskedLimits
 from roofcast.cli.planning_bench import bench_of, work
@@ -271,3 +272,15 @@ def test_a_plan_of_the_most_needs_no_more_than_those_gpus() -> None:
     assert most is not None
 
     assert best_of(plan(rate=round(most * 0.9, 3), gpu="l4")).deployment.count <= 2
+
+
+def test_what_workers_get_goes_to_any_process() -> None:
+    """Workers that start anew, and are no copies of this process, get the setting pickled; it is the same there."""
+    ready = planning.prepared(asked())
+    sent = pickle.loads(pickle.dumps(ready.setting))  # noqa: S301 - made one line above
+
+    assert sent.key == ready.setting.key
+    assert {name: match.accelerator for name, match in sent.matches.items()} == {
+        name: match.accelerator for name, match in ready.setting.matches.items()
+    }
+    assert sent.demands == ready.setting.demands

@@ -81,7 +81,9 @@ class Writer:
         cost = None if one.price is None else one.price * deployment.count
         shown = verdict.shown if verdict is not None else None
         limit, reason = _beyond(placed, limits, deployment.count, cost) or _why(placed)
-        tokens = shown.tokens if shown else None
+        # one trial has a little more load than is asked
+        part = 1.0 if shown is None or demand.needed is not None else 1.0 / shown.trial.factor
+        tokens = shown.tokens * part if shown and shown.tokens is not None else None
         return PlanRow(
             workload=demand.name,
             deployment=deployment,
@@ -92,7 +94,7 @@ class Writer:
             itl_seconds=shown.itl if shown else None,
             e2e_seconds=shown.e2e if shown else None,
             tokens_per_second=tokens,
-            requests_per_second=shown.requests if shown else None,
+            requests_per_second=shown.requests * part if shown and shown.requests is not None else None,
             kept_share=_least_share(verdict),
             kv_utilisation=shown.cache if shown else None,
             price_per_gpu_hour=price.price_per_gpu_hour,

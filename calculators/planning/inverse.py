@@ -28,6 +28,7 @@ CONTEXT: Final = "context"
 GPU: Final = "gpu"
 FINDS: Final = (RATE, USERS, CONTEXT, GPU)
 AT_ONCE: Final = 4
+SMOOTHER: Final = 1.5  # likewise of several that take turns, to each of which requests come more evenly [-]
 USUAL: Final = 0.8  # of what the closed form says [-]
 MOST_CLIENTS: Final = 1 << 14
 MOST_FACTOR: Final = 1e9
@@ -125,7 +126,7 @@ def _bound(one: Candidate, count: Count, what: str, longest: int) -> float:
         return min(one.weighed.readers * count.readers, one.weighed.writers * count.writers * SLACK)
     if what == USERS:
         return one.weighed.clients * count.units * SLACK
-    return one.weighed.rate * count.units * SLACK
+    return one.weighed.rate * count.units * (SLACK if count.units == 1 else SMOOTHER)
 
 
 def _task(search: Search, one: Candidate, count: Count, what: str, bound: float, longest: int) -> Most:

@@ -89,7 +89,7 @@ class StepTimes:
         self._first: dict[str, Cost] = {}
         self._hosts: dict[str, HostConstants] = {}
         shards = ready.deployment.shards
-        self._devices = shards.devices
+        self._devices = shards.in_step
         self._launched = fullest_stage(ready.model.spec, shards) if shards.pp > 1 else 1.0
         self._stages = (shards.pp, fullest_stage(ready.model.spec, shards)) if shards.pp > 1 else None
 
