@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from roofcast.calculators.check_plan import named_gpus
-from roofcast.calculators.check_quantities import QUANTITIES, Case
+from roofcast.calculators.check_quantities import Case
 from roofcast.calculators.engines.flags import Flags
-from roofcast.calculators.errors import UnansweredError
 from roofcast.calculators.planning.rows import PlanDeployment
 from roofcast.cli.checking import Setups
 from roofcast.cli.checking_plan import asked_plan, flag_texts
@@ -21,9 +17,8 @@ from roofcast.cli.engine_flags import read_flags
 from roofcast.cli.planning import base_case, prepared
 from roofcast.reports.plan_words import deployment_words
 from tests.gates import gate, rows
-from tests.running import refused, result, roofcast
+from tests.running import result
 from tests.test_check_file import rules_of, wrong
-from tests.test_check_schema import holds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -361,14 +356,3 @@ def test_a_plan_that_cannot_be(tmp_path: Path, fields: str, said: str) -> None:
 
     assert len(found) == 1
     assert said in found[0]
-
-
-@pytest.mark.parametrize(
-    ("gone", "said"),
-    [
-        (", rate: 10", "rate: is missing; cheapest_cost is of a load"),
-        (", percentile: 90", "percentile: is missing; cheapest_cost needs it"),
-        (", ttft: 500ms, tpot: 50ms", "ttft: is missing"),
-        ("prompt: 512, ", "prompt: is missing; cheapest_cost needs it"),
-    ],
-)

@@ -36,6 +36,15 @@ def told(tmp_path: Path, *rules: str, options: tuple[str, ...] = (), head: str =
     return rows(tmp_path, *rules, options=options, head=head)
 
 
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        (", rate: 10", "rate: is missing; cheapest_cost is of a load"),
+        (", percentile: 90", "percentile: is missing; cheapest_cost needs it"),
+        (", ttft: 500ms, tpot: 50ms", "ttft: is missing"),
+        ("prompt: 512, ", "prompt: is missing; cheapest_cost needs it"),
+    ],
+)
 def test_what_a_plan_needs(tmp_path: Path, gone: str, said: str) -> None:
     """A load, a promise, and of how many requests."""
     assert gone in HEAD

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks
 from roofcast.calculators.serving.result import Goal
+from roofcast.reports.plan import plan_document
 from roofcast.reports.report_plan import plan_section
 from roofcast.reports.text import render_text
 from tests.plan_cases import RESULTS, deployment, many, row, usual, workload
 
 if TYPE_CHECKING:
     from roofcast.calculators.planning.rows import PlanResult, WorkloadRow
+    from roofcast.reports.document import Document
 
 BASE = usual()
+
+
+def page_of(result: PlanResult) -> Document:
+    """Return the document, with an assumption of the command's own."""
+    return plan_document(result, {"model": result.model}, Remarks(("an assumption",)))
 
 
 def text_of(result: PlanResult) -> str:
