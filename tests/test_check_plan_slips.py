@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,26 +14,13 @@ from roofcast.calculators.errors import UnansweredError
 from roofcast.cli.checking import Setups
 from roofcast.cli.checking_plan import asked_plan
 from roofcast.cli.deploy import efficiency_of
-from tests.gates import rows
 from tests.running import refused, roofcast
 from tests.test_check_file import wrong
+from tests.test_check_plan import HEAD, told
 from tests.test_check_schema import holds
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-TOP = "schema: roofcast.check/1\n"
-LOAD = "prompt: 512, output: 64, rate: 10, ttft: 500ms, tpot: 50ms, percentile: 90"
-HEAD = f"{TOP}defaults: {{model: llama-3.1-8b, engine: vllm, {LOAD}}}\nrules:\n"
-SIZES = ("--prompt", "512", "--output", "64")
-PROMISED = ("--rate", "10", "--ttft", "500ms", "--tpot", "50ms", "--percentile", "90")
-SENT = (*SIZES, *PROMISED)
-AS_STORED = ("--engine", "vllm", "--weights", "stored", "--kv", "auto")
-
-
-def told(tmp_path: Path, *rules: str, options: tuple[str, ...] = (), head: str = HEAD) -> list[dict[str, Any]]:
-    """Return the rows of rules that share model, load and promise."""
-    return rows(tmp_path, *rules, options=options, head=head)
 
 
 @pytest.mark.parametrize(

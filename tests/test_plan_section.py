@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks
 from roofcast.calculators.serving.result import Goal
-from roofcast.reports.plan import plan_document
 from roofcast.reports.report_plan import plan_section
-from roofcast.reports.text import render_text
-from tests.plan_cases import RESULTS, deployment, many, row, usual, workload
-
-if TYPE_CHECKING:
-    from roofcast.calculators.planning.rows import PlanResult, WorkloadRow
-    from roofcast.reports.document import Document
-
-BASE = usual()
-
-
-def page_of(result: PlanResult) -> Document:
-    """Return the document, with an assumption of the command's own."""
-    return plan_document(result, {"model": result.model}, Remarks(("an assumption",)))
-
-
-def text_of(result: PlanResult) -> str:
-    """Return the page as text."""
-    return render_text(page_of(result))
-
-
-def one(**more: object) -> PlanResult:
-    """Return the usual result, whose one workload differs in what is said."""
-    [asked] = BASE.workloads
-    changed: WorkloadRow = replace(asked, **more)  # type: ignore[arg-type]
-    return replace(BASE, workloads=[changed])
+from tests.plan_cases import RESULTS, deployment, many, row, workload
+from tests.test_plan_report import BASE, one, text_of
 
 
 def test_the_section_of_a_report_is_short() -> None:
