@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 EXACT: Final = 1.06  # between numbers of sequences of which one keeps a promise and one does not
 MOST_SURE: Final = 99.9  # percentile beyond which no more is asked of the closed form
 SLACK: Final = 1.06  # by which simulations may do better than the closed form [-]
+COMMON: Final = 75.0  # percentile below which many requests may be slower than the mean
+LOOSER: Final = 1.08  # by which more comes then, where prompts vary [-]
 PART: Final = 0.6  # of a spread that is counted [-]
 NOTHING: Final = 1e-12
 MOST_UNITS: Final = 1 << 20  # that take turns
@@ -216,7 +218,7 @@ def _rates(replica: Replica, demand: Demand) -> Weighed:
     most = _most(replica, demand, replica.step)
     apart = _most(replica, demand, replica.decoding)
     return Weighed(
-        rate=many * replica.rate(most, replica.step),
+        rate=many * replica.rate(most, replica.step) * (LOOSER if demand.goal.percentile < COMMON else 1.0),
         clients=many * most if most < replica.room else inf,
         readers=reading,
         writers=replica.rate(apart, replica.decoding),
