@@ -89,7 +89,6 @@ class ModelSpec:
     assumptions: tuple[str, ...] = ()
     unread: tuple[str, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = ()
-    _counts: list[Counter[Layer]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def total_known(self) -> bool:
@@ -200,9 +199,8 @@ class ModelSpec:
 
     @property
     def layer_counts(self) -> Counter[Layer]:
-        """How many of each distinct layer there are, for sums over them; not to be changed."""
-        self._counts[:] = self._counts or [Counter(self.active_layers)]
-        return self._counts[0]
+        """How many of each distinct layer there are; sums over layers are quick over it."""
+        return Counter(self.active_layers)
 
     @property
     def kept(self) -> Counter[Kept]:

@@ -12,6 +12,7 @@ from roofcast.reports.page_svg import drawing, variables
 from roofcast.reports.plot_profile import profile_chart
 from roofcast.reports.theme import DARK, LEGIBLE, LIGHT, contrast, legible
 from tests.pages import read, squeezed
+from tests.plan_cases import usual
 from tests.profile_values import both_result
 from tests.test_plot_simulate import BASE
 
@@ -26,7 +27,7 @@ def charts(whole: Document) -> list[Chart]:
     every = [chart for section in whole.sections for chart in section.document.charts]
     every += [Chart("series", BASE, "over time"), Chart("spread", BASE, "over requests")]
     drawn = {chart.kind: chart for chart in every}
-    return [*drawn.values(), Chart("profile", both_result(), "measured")]
+    return [*drawn.values(), Chart("profile", both_result(), "measured"), Chart("plan", usual(), "cost against time")]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_two_charts_share_no_names(charts: list[Chart]) -> None:
 
 def test_wide_charts_are_wide(drawings: dict[str, Drawing]) -> None:
     """Those of nine inches take the full width; cards stand two side by side."""
-    assert {kind for kind, drawn in drawings.items() if drawn.wide} == {"roofline", "points", "profile"}
+    assert {kind for kind, drawn in drawings.items() if drawn.wide} == {"roofline", "points", "profile", "plan"}
 
 
 def test_the_schemes_are_those_of_the_charts(page: str) -> None:

@@ -195,7 +195,7 @@ def shape_of(load: Load, percentile: float) -> Shape:
 
     >>> from roofcast.calculators.serving.job import Job, Load
     >>> shape_of(Load("", lambda: iter([Job(0, 100, 11), Job(1, 300, 31)])), 99)
-    Shape(prompt=200.0, output=21.0, new=200.0, new_at=300, context=262.5, longest=331, prompt_at=300)
+    Shape(prompt=200.0, output=21.0, new=200.0, new_at=300, context=263.0, longest=331, prompt_at=300)
     """
     jobs: list[Job] = list(islice(load.jobs(), MOST_REQUESTS))
     if not jobs:
