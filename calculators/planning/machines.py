@@ -23,8 +23,6 @@ WIDE: Final = (2, 4, 8)  # replicas that share their experts
 #: policies of a plan beside those of `simulate`
 COLOCATED: Final = "colocated"
 DISAGGREGATED: Final = "disaggregated"
-STORED: Final = "stored"
-OWN: Final = "auto"  # the engine's format of the cache
 
 
 @dataclass(frozen=True, slots=True)

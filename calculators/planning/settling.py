@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from roofcast.calculators.planning.trial import Count, screened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from roofcast.calculators.planning.demand import Demand
     from roofcast.calculators.planning.trial import Verdict
@@ -78,7 +78,7 @@ def settle(service: Service, demand: Demand, units: Range) -> Settled:
             high = at
             break
         low = at
-        if hopeless(tried_, at, units.most) or at == units.most:
+        if hopeless(tried_[at]) or at == units.most:
             break
         at = min(units.most, at + 1 if at < FEW else ceil(at * STEP))
         if len(tried_) == PATIENCE and not keeps(units.most):
@@ -90,9 +90,9 @@ def settle(service: Service, demand: Demand, units: Range) -> Settled:
     return Settled(best, tuple(one for count, one in sorted(tried_.items()) if count != high))
 
 
-def hopeless(known: Mapping[int, Verdict], at: int, most: int) -> bool:  # noqa: ARG001 - what is known may say more
+def hopeless(verdict: Verdict) -> bool:
     """Whether more replicas mend nothing: requests are too long for each of them."""
-    return any(one.limit == "context" for one in known[at].tried)
+    return any(one.limit == "context" for one in verdict.tried)
 
 
 def settle_pools(service: Service, demand: Demand, least: tuple[int, int], most: int) -> Settled:
@@ -113,9 +113,9 @@ def settle_pools(service: Service, demand: Demand, least: tuple[int, int], most:
         if found.meets:
             return Settled(found, tuple(failed))
         failed.append(found)
-        worst = found.tried[0]
-        if worst.limit == "context":
+        if hopeless(found):
             break
+        worst = found.tried[0]
         decode = worst.limit in {"tpot", "itl"} or (worst.limit == "rate" and worst.busy[-1] > worst.busy[0])
         more = 1 if readers + writers < FEW else ceil((STEP - 1) * (writers if decode else readers))
         more = max(1, min(more, most - readers - writers))  # the most is tried, too
