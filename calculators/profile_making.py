@@ -16,8 +16,8 @@ from roofcast.calculators.profile_rows import (
     RoofRow,
     RoofsRow,
     ShareRow,
-    TimeRow,
 )
+from roofcast.calculators.profile_rows_time import TimeRow
 from roofcast.calculators.profiled import (
     Bandwidth,
     DeviceProfile,

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from roofcast.calculators.profile_rows_checkpoint import CheckpointRow  # noqa: TC001 - schemas read the types
+from roofcast.calculators.profile_rows_ranks import CollectivesRow, RanksRow  # noqa: TC001 - likewise
+from roofcast.calculators.profile_rows_rounds import SpeculationRow  # noqa: TC001 - likewise
+from roofcast.calculators.profile_rows_time import TimeRow  # noqa: TC001 - likewise
+
 
 @dataclass(frozen=True, slots=True)
 class MachineRow:
@@ -33,22 +38,6 @@ class MachineRow:
     """triton where fused kernels run, else torch."""
     remarks: list[str]
     """What may have disturbed the measurement."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimeRow:
-    """Repeated times of the same work."""
-
-    seconds: float
-    """The median. [s]"""
-    low: float
-    """10th percentile. [s]"""
-    high: float
-    """90th percentile. [s]"""
-    spread: float
-    """Standard deviation. [s]"""
-    repeats: int
-    """How many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +314,8 @@ class MeasuredRow:
     """Of the repo; null where none was asked."""
     gpus: int = 1
     """Devices."""
+    tp: int = 1
+    """Of these, that share every layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +323,7 @@ class ProfileResult:
     """The result of `profile`."""
 
     what: str
-    """device, prefill, decode, attention, calibrate or compare."""
+    """device, prefill, decode, attention, calibrate, compare, collectives, speculate or checkpoint."""
     machine: MachineRow
     """What was measured."""
     model: str | None = None
@@ -347,6 +338,16 @@ class ProfileResult:
     """Calls of attention, a row a backend and shape."""
     calibration: CalibrationRow | None = None
     """The constants that were fitted; null but of calibrate."""
+    tp: int = 1
+    """Devices that share every layer of the model."""
+    ranks: RanksRow | None = None
+    """The ranks that took part; null of one device."""
+    collectives: CollectivesRow | None = None
+    """Exchanges between ranks; null but of collectives."""
+    speculation: SpeculationRow | None = None
+    """Rounds of speculation; null but of speculate."""
+    checkpoint: CheckpointRow | None = None
+    """A real checkpoint's times; null but of checkpoint."""
     measurements: list[MeasuredRow] = field(default_factory=list)
     """The points as `roofcast validate` reads them."""
     unfinished: list[str] = field(default_factory=list)

@@ -35,6 +35,9 @@ Batches = Annotated[str, typer.Option("--batch", metavar="N,...", help="Sequence
 Contexts = Annotated[
     str, typer.Option("--context", metavar="N,...", help="Tokens in the cache with the new one, 8k is 8192.")
 ]
+OneLength = Annotated[
+    str, typer.Option("--context", metavar="N", help="Tokens of each sequence before the first timed step.")
+]
 ChartOut = Annotated[
     str | None,
     typer.Option("--out", metavar="FILE", help="Write to FILE, in the format of its ending; .png and .svg: the chart."),
@@ -52,6 +55,47 @@ QueryHeads = Annotated[int, typer.Option("--heads", metavar="N", help="Query hea
 KvHeads = Annotated[int, typer.Option("--kv-heads", metavar="N", help="KV heads.")]
 HeadDim = Annotated[int, typer.Option("--head-dim", metavar="N", help="Width of a head.")]
 
+Tp = Annotated[int, typer.Option("--tp", metavar="N", help="Devices that share every layer, a process each.")]
+Backend = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="NAME", help="nccl or gloo (default: nccl on NVIDIA and AMD, else gloo)."),
+]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="TIME", help="Time that ranks wait for one another, to start and to answer.")
+]
+RankCount = Annotated[
+    int | None,
+    typer.Option("--ranks", metavar="N", help="Processes to start here (default: a GPU each; of a CPU 2)."),
+]
+Patterns = Annotated[
+    str | None,
+    typer.Option(
+        "--pattern", metavar="NAME,...", help="all_reduce, all_gather, reduce_scatter, all_to_all, point_to_point."
+    ),
+]
+Sizes = Annotated[str, typer.Option("--size", metavar="BYTES,...", help="Of a message: 1KiB, 64KiB, 256MiB.")]
+Elements = Annotated[str, typer.Option("--elements", metavar="FORMAT", help="Their format: bf16, fp16 or fp32.")]
+Drafts = Annotated[str, typer.Option("--k", metavar="N,...", help="Tokens drafted a round.")]
+Acceptances = Annotated[
+    str, typer.Option("--acceptance", metavar="A,...", help="Chance that a drafted token is accepted.")
+]
+DraftWeights = Annotated[
+    str | None, typer.Option("--draft-weights", metavar="FORMAT", help="As --weights, of the draft.")
+]
+TextFile = Annotated[
+    str | None,
+    typer.Option("--text", metavar="FILE", help="Prompts for real checkpoints, one a line (default: random tokens)."),
+]
+NewTokens = Annotated[
+    int, typer.Option("--tokens", metavar="N", help="New tokens of each prompt, of real checkpoints; 0 writes none.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="FORMAT", help="bf16, fp16 or fp32 (default: as the checkpoint says)."),
+]
+StepCount = Annotated[int, typer.Option("--steps", metavar="N", help="Steps of decode that are timed.")]
+
+SIZES: Final = "1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB"
 PROMPTS: Final = "128,512,2k,8k"
 BATCHES: Final = "1,4,16,64"
 CONTEXTS: Final = "1k,8k"
@@ -243,3 +287,83 @@ def calibrate(
     from roofcast.cli.profiling_calibrate import answer_calibrate
 
     answer_calibrate(device, budget, format, out)
+
+
+@profile.command("collectives")
+def collectives(
+    ranks: RankCount = None,
+    pattern: Patterns = None,
+    size: Sizes = SIZES,
+    number: Elements = "bf16",
+    backend: Backend = None,
+    wait: Wait = "60s",
+    device: Device = None,
+    budget: Budget = None,
+    format: options.Format = None,
+    out: options.Out = None,
+    debug: options.Debug = False,
+) -> None:
+    """Exchanges between devices, timed and checked.
+
+    Starts a process for each device here; under torchrun it takes the ranks that torchrun has started, on any hosts.
+    """
+    from roofcast.cli.profiling_collectives import Asked, answer_collectives
+
+    asked = Asked(pattern, size, number)
+    answer_collectives(asked, (ranks, backend, wait), (device, budget), (format, out))
+
+
+@profile.command("speculate")
+def speculate(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Model that is sped up: catalogue, folder or repo.")],
+    draft: Annotated[str, typer.Argument(metavar="DRAFT", help="Model that drafts.")],
+    k: Drafts = "1,2,4,8",
+    batch: Batches = "1,16",
+    context: Contexts = "1k",
+    acceptance: Acceptances = "0.6,0.8,0.9",
+    weights: Weights = None,
+    draft_weights: DraftWeights = None,
+    text: TextFile = None,
+    tokens: NewTokens = 64,
+    device: Device = None,
+    budget: Budget = None,
+    seed: Seed = 0,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    format: options.Format = None,
+    out: options.Out = None,
+    strict: options.Strict = False,
+    debug: options.Debug = False,
+) -> None:
+    """Rounds of speculation, timed: draft k, verify k + 1.
+
+    Random weights, beside what `speculate` says of them; where both models are folders with weights, and transformers is
+    there, also tokens a round, acceptance and speed-up of real text.
+    """
+    from roofcast.cli.profiling_speculate import Asked, answer_speculate
+
+    asked = Asked((target, draft), (k, batch, context, acceptance), (weights, draft_weights), (text, tokens), seed)
+    answer_speculate(asked, (revision, offline), (device, budget), (format, out, strict))
+
+
+@profile.command("checkpoint")
+def checkpoint(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder with config.json and weights.")],
+    prompt: Prompts = "128,512,2k,8k",
+    batch: Batches = "1,4,16,64",
+    context: OneLength = "1k",
+    steps: StepCount = 16,
+    weights: Dtype = None,
+    device: Device = None,
+    budget: Budget = None,
+    format: options.Format = None,
+    out: options.Out = None,
+    debug: options.Debug = False,
+) -> None:
+    """A real checkpoint through transformers: TTFT, time a step.
+
+    Needs the extra `checkpoint`; runs no code of the checkpoint's own and fetches nothing.
+    """
+    from roofcast.cli.profiling_checkpoint import Asked, answer_checkpoint
+
+    answer_checkpoint(Asked(path, prompt, batch, context, steps, weights), (device, budget), (format, out))

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from roofcast.calculators.profile_making import machine_row, measured_rows, point_row, roofs_row
-from roofcast.calculators.profile_rows import AttentionRow, CalibrationRow, FittedRow, ProfileResult, TimeRow
+from roofcast.calculators.profile_rows import AttentionRow, CalibrationRow, FittedRow, ProfileResult
+from roofcast.calculators.profile_rows_time import TimeRow
 from roofcast.calculators.profile_work import Against, against_datasheet, compared, counted
 from roofcast.calculators.profiled import (
     Bandwidth,
