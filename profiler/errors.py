@@ -11,6 +11,10 @@ class UnavailableError(LookupError):
     """The measurement cannot be made here: no torch, no memory, a device that is in use."""
 
 
+class LostRankError(UnavailableError):
+    """A rank that others wait for is not there: it never came, it ended, or it no longer answers."""
+
+
 class OutOfMemoryError(UnavailableError):
     """A point that does not fit the device: a row of the answer, where others do."""
 

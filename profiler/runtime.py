@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     import torch as pytorch  # a field of Runtime is called torch
 
+    from roofcast.profiler.ranks import Ranks
+
 CPU_CACHE: Final = 64 * 2**20  # [B] taken of a CPU's last cache where nothing tells
 #: format -> name of torch's type that holds its elements
 DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
@@ -34,12 +36,14 @@ class Runtime:
         device: of it.
         machine: what it is, and what drives it.
         triton: whether fused kernels can be compiled for it.
+        ranks: those that work together, of which this device is one; None where it works alone.
     """
 
     torch: ModuleType
     device: pytorch.device
     machine: Machine
     triton: bool
+    ranks: Ranks | None = None
 
     @property
     def kind(self) -> str:
@@ -50,6 +54,11 @@ class Runtime:
     def on_cuda(self) -> bool:
         """Whether it has events, streams and graphs: NVIDIA's and AMD's devices."""
         return self.machine.kind in {"cuda", "rocm"}
+
+    @property
+    def graphs(self) -> bool:
+        """Whether a graph can record a step: not where ranks exchange through the host."""
+        return self.on_cuda and (self.ranks is None or self.ranks.capturable)
 
     def dtype(self, number_format: str) -> pytorch.dtype:
         """torch's type of a format of `DTYPES`."""

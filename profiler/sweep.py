@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from roofcast.profiler.errors import LostRankError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -38,18 +40,20 @@ class Swept(Generic[T]):
     Args:
         done: results, in order.
         left: labels of those that did not run.
-        why: `SPENT` or `INTERRUPTED`; empty where all ran.
+        why: `SPENT` or `INTERRUPTED`, or which rank was lost; empty where all ran.
+        lost: whether a rank was.
     """
 
     done: tuple[T, ...]
     left: tuple[str, ...] = ()
     why: str = ""
+    lost: bool = False
 
 
 def sweep(tasks: Iterable[Task[T]], budget: Budget, watch: Watch | None = None) -> Swept[T]:
     """Runs tasks until they are done, the budget is spent or the user interrupts.
 
-    Errors of a task pass through: one that may be a row of the answer catches its own.
+    Errors of a task pass through: one that may be a row of the answer catches its own. Only a rank that is lost ends it.
 
     >>> from roofcast.profiler.timing import Budget
     >>> sweep([Task("one", lambda: 1), Task("two", lambda: 2)], Budget())
@@ -58,7 +62,7 @@ def sweep(tasks: Iterable[Task[T]], budget: Budget, watch: Watch | None = None) 
     ('one',)
     """
     every, done = tuple(tasks), list[T]()
-    why = ""
+    why, lost = "", False
     try:
         for number, task in enumerate(every):
             if budget.spent:
@@ -69,4 +73,6 @@ def sweep(tasks: Iterable[Task[T]], budget: Budget, watch: Watch | None = None) 
             done.append(task.run())
     except KeyboardInterrupt:  # wherever it falls
         why = INTERRUPTED
-    return Swept(tuple(done), tuple(task.label for task in every[len(done) :]), why)
+    except LostRankError as error:  # nothing more can be measured; what is done is kept
+        why, lost = str(error), True
+    return Swept(tuple(done), tuple(task.label for task in every[len(done) :]), why, lost)

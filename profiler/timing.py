@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, pstdev
 from time import monotonic, perf_counter, sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from roofcast.calculators.profiled import Sample
 from roofcast.profiler.errors import OutOfMemoryError, WrongOutputError
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from roofcast.profiler.ranks import Ranks
     from roofcast.profiler.runtime import Runtime
 
     Work = Callable[[], object]
 
+T = TypeVar("T")
 WARM: Final = 3  # runs that are not counted
 LEAST: Final = 5  # repeats
 FEW: Final = 3  # of work that takes long
@@ -46,9 +48,11 @@ class Budget:
 
     Args:
         seconds: in all; None is no limit. [s]
+        ranks: that measure together: the first one's clock counts.
     """
 
     seconds: float | None = None
+    ranks: Ranks | None = None
     _start: float = 0.0
 
     def __post_init__(self) -> None:
@@ -57,7 +61,8 @@ class Budget:
     @property
     def spent(self) -> bool:
         """Whether it is over."""
-        return self.seconds is not None and monotonic() - self._start >= self.seconds
+        over = self.seconds is not None and monotonic() - self._start >= self.seconds
+        return self.ranks.decide(over) if self.ranks is not None else over
 
     @property
     def used(self) -> float:
@@ -102,16 +107,30 @@ def time_work(runtime: Runtime, work: Work, *, graph: bool = False, span: float 
         OutOfMemoryError: the device has not enough memory.
     """
     with memory_guard(runtime):
-        first = _by_clock(runtime, work)
+        first = agreed(runtime, _by_clock(runtime, work))
         for _ in range(WARM - 1 if first < LONG else 0):
             work()
-        replay = capture(runtime, work) if graph and runtime.on_cuda else work
-        once = _clocked(runtime, replay, 1)[0]
+        replay = capture(runtime, work) if graph and runtime.graphs else work
+        once = agreed(runtime, _clocked(runtime, replay, 1)[0])
         repeats = _repeats(once, span, rest)
         times = sorted(_clocked(runtime, replay, repeats, rest))
     last = len(times) - 1
     tenth = round(TENTH * last)
-    return Sample(median(times), times[tenth], times[last - tenth], pstdev(times), repeats)
+    return _slowest(runtime, Sample(median(times), times[tenth], times[last - tenth], pstdev(times), repeats))
+
+
+def agreed(runtime: Runtime, value: T) -> T:
+    """The first rank's value on all that measure together, so that all go on alike; of a device alone its own."""
+    return value if runtime.ranks is None else runtime.ranks.decide(value)
+
+
+def _slowest(runtime: Runtime, own: Sample) -> Sample:
+    """Of all ranks' times those of the slowest: what they do together is done when it is."""
+    if runtime.ranks is None:
+        return own
+    every = runtime.ranks.gather([own.seconds, own.low, own.high, own.spread])
+    seconds, low, high, spread = max(every)
+    return Sample(seconds, low, high, spread, own.repeats)
 
 
 def _repeats(once: float, span: float, rest: float) -> int:
@@ -127,8 +146,8 @@ def glance(runtime: Runtime, work: Work) -> float:
         OutOfMemoryError: the device has not enough memory.
     """
     with memory_guard(runtime):
-        first = _by_clock(runtime, work)
-        return first if first >= LONG else median(_clocked(runtime, work, 3))
+        first = agreed(runtime, _by_clock(runtime, work))
+        return first if first >= LONG else agreed(runtime, median(_clocked(runtime, work, 3)))
 
 
 def capture(runtime: Runtime, work: Work) -> Work:
@@ -140,7 +159,8 @@ def capture(runtime: Runtime, work: Work) -> Work:
         work()
     torch.cuda.current_stream(runtime.device).wait_stream(stream)
     recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
+    mode = "global" if runtime.ranks is None else "thread_local"  # NCCL's own thread looks at events meanwhile
+    with torch.cuda.graph(recorded, capture_error_mode=mode):
         work()
     replay: Work = recorded.replay
     replay()
@@ -158,11 +178,13 @@ def _clocked(runtime: Runtime, work: Work, repeats: int, rest: float = 0.0) -> l
         for first, second in pairs:
             runtime.synchronize()
             sleep(rest)
+            _align(runtime)
             first.record()
             work()
             second.record()
     else:
         marks = [event(enable_timing=True) for _ in range(repeats + 1)]
+        _align(runtime)
         marks[0].record()
         for mark in marks[1:]:
             work()
@@ -172,7 +194,16 @@ def _clocked(runtime: Runtime, work: Work, repeats: int, rest: float = 0.0) -> l
     return [first.elapsed_time(second) / 1e3 for first, second in pairs]
 
 
+def _align(runtime: Runtime) -> None:
+    """Has ranks begin at the same moment: a time would else hold the others' delay."""
+    if runtime.ranks is not None:
+        runtime.ranks.align()
+
+
 def _by_clock(runtime: Runtime, work: Work) -> float:
+    _align(runtime)
+    if runtime.ranks is not None:
+        runtime.synchronize()
     start = perf_counter()
     work()
     runtime.synchronize()
