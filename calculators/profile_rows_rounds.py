@@ -67,10 +67,12 @@ class RoundRow:
     """Draft step over decode step, by least times; null likewise. [-]"""
     bound_verify_ratio: float | None
     """Verifying over a decode step, by least times; null likewise. [-]"""
+    expected_decode_seconds: float | None
+    """By fitted constants; null where there are none. [s]"""
     expected_draft_ratio: float | None
-    """By fitted constants; null likewise. [-]"""
+    """Draft step over decode step, by them; null likewise. [-]"""
     expected_verify_ratio: float | None
-    """By fitted constants; null likewise. [-]"""
+    """Verifying over a decode step, by them; null likewise. [-]"""
     cost: RoundCostRow
     """Of a whole round."""
     speedups: list[SpedRow]

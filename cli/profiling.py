@@ -93,9 +93,14 @@ def bench(device: str | None, seconds: float | None) -> Bench:
         UnavailableError, ProfileUsageError: what is wrong with it.
     """
     from roofcast.profiler.runtime import open_runtime
+
+    return bench_of(open_runtime(device), seconds)
+
+
+def bench_of(runtime: Runtime, seconds: float | None) -> Bench:
+    """An open device; the budget begins."""
     from roofcast.profiler.timing import Budget
 
-    runtime = open_runtime(device)
     limited = seconds is None and runtime.kind == "cpu"
     return Bench(runtime, Budget(PROCESSOR if limited else seconds), limited=limited)
 
@@ -130,17 +135,19 @@ def left_line(left: Sequence[str], why: str) -> str | None:
     return f"{why}{': ' if why else ''}not measured: {', '.join(left[:MOST_LEFT])}{more}"
 
 
-def leave(why: str, *, nothing: str | None = None) -> None:
+def leave(why: str, *, nothing: str | None = None, lost: bool = False) -> None:
     """Leaves with the code of a measurement that ended so: 130 interrupted, 3 where nothing could be measured.
 
     Args:
         why: as of `sweep`; empty where all ran.
         nothing: what to say where nothing could be measured; None where something was.
+        lost: whether it ended as a rank was lost, which `why` says: exit 3, whatever was measured before.
     """
     from roofcast.profiler.sweep import INTERRUPTED as STOPPED
 
     if why == STOPPED:
         raise typer.Exit(INTERRUPTED)
+    nothing = why if lost else nothing
     if nothing is not None:
         complain(nothing)
         raise typer.Exit(UNDETERMINED)

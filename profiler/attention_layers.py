@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.op import ATTN_DECODE, ATTN_PREFILL, ELEMENTWISE, GEMM
 from roofcast.profiler.decoder_step import Stage
 from roofcast.profiler.kernels import Cache, Heads, Weight
+from roofcast.profiler.random_weights import Cut
+from roofcast.profiler.sharding import wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,23 +48,28 @@ class GroupedLayer:
     @classmethod
     def draw(cls, drawer: Drawer, layer: int, part: GroupedAttention, hidden: int) -> GroupedLayer:
         """Draws its weights."""
-        d, queries, keys = part.head_dim, part.query_heads * part.head_dim, part.kv_heads * part.head_dim
+        d, v, share = part.head_dim, part.value_head_dim, drawer.share
+        every = part.query_heads * d, part.kv_heads * d, part.kv_heads * v
+        asked, kept = share.even(part.query_heads, "query heads"), share.kv_heads(part.kv_heads)
+        rows = wide(asked, d), wide(kept, d, every[0]), wide(kept, v, every[0] + every[1])
+        query, kv = asked[1] - asked[0], kept[1] - kept[0]
         normed = part.qk_norm_parameters == PAIR * d
-        qkv = drawer.matrix(queries + keys + part.kv_heads * part.value_head_dim, hidden, bias=part.qkv_bias)
+        qkv = drawer.matrix(sum(every), hidden, bias=part.qkv_bias, cut=Cut(rows=rows))
         if qkv.bias is not None and not part.key_bias and not drawer.counting:
-            qkv.bias[queries : queries + keys] = 0
+            qkv.bias[query * d : (query + kv) * d] = 0
         heads = Heads(
-            query=part.query_heads,
-            kv=part.kv_heads,
+            query=query,
+            kv=kv,
             key_dim=d,
-            value_dim=part.value_head_dim,
+            value_dim=v,
             window=part.window,
             scale=1 / math.sqrt(d),
             chunk=part.chunked,
             query_norm=drawer.norm(d) if normed else None,
             key_norm=drawer.norm(d) if normed else None,
         )
-        output = drawer.matrix(hidden, part.query_heads * part.value_head_dim, bias=part.output_bias)
+        columns = Cut(columns=(wide(asked, v),))
+        output = drawer.matrix(hidden, part.query_heads * v, bias=part.output_bias, cut=columns)
         return cls(layer, drawer.norm(hidden), heads, qkv, output)
 
     def new_cache(self, buffers: Buffers, batch: int, capacity: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -99,7 +106,7 @@ class LatentLayer:
     Args:
         layer: its number.
         norm: weights of the norm before it, [h].
-        part: its sizes.
+        part: its sizes, with the heads that are here.
         query_down: [r_q, h], and its norm's weights, [r_q]; None where queries have no latent.
         query_norm: likewise.
         query_up: [H (d_n + d_r), r_q], or of h inputs without a latent.
@@ -126,17 +133,20 @@ class LatentLayer:
     def draw(cls, drawer: Drawer, layer: int, part: LatentAttention, hidden: int) -> LatentLayer:
         """Draws its weights; those that bring the latent to heads stay in the format of activations."""
         rank, heads = part.q_lora_rank, part.query_heads
+        own, up = drawer.share.even(heads, "query heads"), part.qk_nope_head_dim + part.value_head_dim
         return cls(
             layer=layer,
             norm=drawer.norm(hidden),
-            part=part,
+            part=replace(part, query_heads=own[1] - own[0]),
             query_down=drawer.matrix(rank, hidden, bias=part.bias) if rank else None,
             query_norm=drawer.norm(rank) if rank else None,
-            query_up=drawer.matrix(heads * part.head_dim, rank or hidden),
+            query_up=drawer.matrix(heads * part.head_dim, rank or hidden, cut=Cut(rows=(wide(own, part.head_dim),))),
             latent_down=drawer.matrix(part.elements_per_token, hidden, bias=part.bias),
             latent_norm=drawer.norm(part.kv_lora_rank),
-            up=drawer.matrix(heads * (part.qk_nope_head_dim + part.value_head_dim), part.kv_lora_rank, plain=True),
-            output=drawer.matrix(hidden, heads * part.value_head_dim, bias=part.bias),
+            up=drawer.matrix(heads * up, part.kv_lora_rank, plain=True, cut=Cut(rows=(wide(own, up),))),
+            output=drawer.matrix(
+                hidden, heads * part.value_head_dim, bias=part.bias, cut=Cut(columns=(wide(own, part.value_head_dim),))
+            ),
         )
 
     @property
@@ -180,20 +190,20 @@ class LatentLayer:
         yield Stage("attn.up", GEMM, self.layer, partial(kernels.linear, normed, self.query_up, queries))
 
     def _absorbed(self, frame: Frame, queries: Tensor, cache: Tensor, out: Tensor) -> Iterator[Stage]:
-        """Queries to the latent, attention over latents, values from it: W_uk and W_uv are applied to one token."""
+        """Queries to the latent, attention over latents, values from it: W_uk and W_uv are applied to new tokens alone."""
         part, kernels, torch = self.part, frame.kernels, frame.runtime.torch
         heads, nope, rank = part.query_heads, part.qk_nope_head_dim, part.kv_lora_rank
         up = self.up.data.view(heads, nope + part.value_head_dim, rank)
         keys, values = up[:, :nope], up[:, nope:].transpose(1, 2)  # [H, d_n, d_c], [H, d_c, d_v]
-        absorbed = frame.scratch("absorbed", frame.batch, heads, part.elements_per_token)
-        summed = frame.scratch("latents", frame.batch, heads, rank)
+        absorbed = frame.scratch("absorbed", frame.tokens, heads, part.elements_per_token)
+        summed = frame.scratch("latents", frame.tokens, heads, rank)
 
         def absorb() -> None:
             torch.bmm(queries[:, :, :nope].transpose(0, 1), keys, out=absorbed[:, :, :rank].transpose(0, 1))
             absorbed[:, :, rank:].copy_(queries[:, :, nope:])
 
         def expand() -> None:
-            torch.bmm(summed.transpose(0, 1), values, out=out.view(frame.batch, heads, -1).transpose(0, 1))
+            torch.bmm(summed.transpose(0, 1), values, out=out.view(frame.tokens, heads, -1).transpose(0, 1))
 
         yield Stage("attn.up", GEMM, self.layer, absorb)
         attend = partial(kernels.latent_attention, absorbed, frame.places, self.scale, cache, summed)

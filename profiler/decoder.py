@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
 from roofcast.modelspec.latent import LatentAttention
-from roofcast.modelspec.op import ELEMENTWISE, GEMM
+from roofcast.modelspec.op import ELEMENTWISE
 from roofcast.profiler.attention_layers import GroupedLayer, LatentLayer
+from roofcast.profiler.decoder_sharded import embedded, headed, must_fit, summed
 from roofcast.profiler.decoder_step import BALANCED, DRAWN, Buffers, Frame, Stage, Step
-from roofcast.profiler.errors import OutOfMemoryError, ProfileUsageError
+from roofcast.profiler.errors import ProfileUsageError
 from roofcast.profiler.feed_forward import DenseLayer, ExpertsLayer
 from roofcast.profiler.fp8 import has_fp8
 from roofcast.profiler.layers import plan_layers
 from roofcast.profiler.random_weights import Drawer
+from roofcast.profiler.sharding import share_of
 from roofcast.profiler.timing import memory_guard
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class Decoder:
         plan = plan_layers(spec)
         _refuse_fp8(runtime, setup)
         self.spec, self.runtime, self.kernels, self.setup = spec, runtime, kernels, setup
+        self.share = share_of(runtime)
         latent = setup.weights == "fp8" and any(isinstance(one.part, LatentAttention) for one in plan.parts)
         kept = ("matrices that bring latents to heads stay in the format of activations",)
         self.assumptions: tuple[str, ...] = (*plan.assumptions, *(kept if latent else ()))
@@ -114,7 +117,7 @@ class Decoder:
         counting = self._drawer(counting=True)
         self._draw(counting)
         self.weight_bytes = counting.bytes
-        _must_fit(runtime, counting.bytes, "weights")
+        must_fit(runtime, counting.bytes + counting.whole_bytes, "weights")
         with memory_guard(runtime):
             self._draw(self._drawer(counting=False))
 
@@ -134,6 +137,14 @@ class Decoder:
         """
         return self.session(batch, context).filled().decode(context - 1)
 
+    def verify(self, batch: int, context: int, drafted: int) -> Step:
+        """A step of k + 1 new tokens a sequence, over a cache that holds context - 1 random tokens before them.
+
+        Raises:
+            OutOfMemoryError: it does not fit.
+        """
+        return self.session(batch, context + drafted).filled().verify(drafted + 1, context - 1)
+
     def prefill(self, batch: int, prompt: int) -> Step:
         """A step of whole prompts, over an empty cache.
 
@@ -144,7 +155,7 @@ class Decoder:
 
     def _drawer(self, *, counting: bool) -> Drawer:
         setup = self.setup
-        return Drawer(self.runtime, setup.weights, setup.activations, setup.seed, counting)
+        return Drawer(self.runtime, setup.weights, setup.activations, setup.seed, counting, self.share)
 
     def _draw(self, drawer: Drawer) -> None:
         spec = self.spec
@@ -153,11 +164,7 @@ class Decoder:
             BUILDERS[type(one.part)].draw(drawer, one.layer, one.part, spec.hidden) for one in self._parts
         )
         self.norm = drawer.norm(spec.hidden)
-        self.head = (
-            drawer.tied(self.embedding)
-            if spec.tied
-            else drawer.matrix(spec.head_rows or spec.vocab, spec.hidden, plain=True)
-        )
+        self.head = drawer.tied(self.embedding) if spec.tied else drawer.head(spec.head_rows or spec.vocab, spec.hidden)
 
 
 class Session:
@@ -202,7 +209,17 @@ class Session:
         """
         if not 0 <= before < self.capacity:
             raise ProfileUsageError(f"a token after {before} others: the cache has {self.capacity} places")
-        step = self._made(ACTIVATIONS, lambda buffers: self._step(buffers, 1, decoding=True))
+        return self.verify(1, before)
+
+    def verify(self, new: int, before: int = 0) -> Step:
+        """So many new tokens a sequence in one pass, after so many in the cache: logits of each, [B n, vocabulary].
+
+        Raises:
+            OutOfMemoryError: its buffers do not fit.
+        """
+        if not (new > 0 and 0 <= before <= self.capacity - new):
+            raise ProfileUsageError(f"{new} tokens after {before} others: the cache has {self.capacity} places")
+        step = self._made(ACTIVATIONS, lambda buffers: self._step(buffers, new, decoding=True))
         step.places.fill_(before)
         return step
 
@@ -211,7 +228,7 @@ class Session:
         runtime = self.decoder.runtime
         counting = Buffers(runtime, counting=True)
         make(counting)
-        _must_fit(runtime, counting.bytes * (1 if runtime.on_cuda or what != ACTIVATIONS else BESIDE), what)
+        must_fit(runtime, counting.bytes * (1 if runtime.on_cuda or what != ACTIVATIONS else BESIDE), what)
         with memory_guard(runtime):
             return make(Buffers(runtime))
 
@@ -240,32 +257,33 @@ class Session:
         if not buffers.counting:
             numbers = torch.Generator().manual_seed(decoder.setup.seed)
             tokens.copy_(torch.randint(decoder.spec.vocab, tokens.shape, generator=numbers))
-        logits = buffers.new((self.batch, decoder.head.data.shape[0]), dtype)
+        rows, width = self.batch * (new if decoding else 1), decoder.head.data.shape[0] * decoder.share.of
+        logits = buffers.new((rows, width), dtype)
         stages = tuple(self._stages(frame, tokens, logits))
         kept = tuple(one for cache in self.caches for one in cache) if not buffers.counting else ()
         return Step(stages, logits, tokens, frame.places, decoding, (*buffers.scratch, frame.x, frame.y), kept)
 
     def _stages(self, frame: Frame, tokens: Tensor, logits: Tensor) -> Iterator[Stage]:
-        """Embedding, halves with their norms, the final norm and the head at the last position of each sequence."""
-        decoder, kernels, torch = self.decoder, frame.kernels, frame.runtime.torch
+        """Embedding, halves with their norms, the final norm and the head: of a prompt at its last position, else at all."""
+        decoder, kernels = self.decoder, frame.kernels
         residual = frame.scratch("residual", *frame.x.shape)
-        gather = partial(torch.index_select, decoder.embedding, 0, tokens, out=residual)
-        yield Stage("embedding", ELEMENTWISE, -1, gather)
+        yield from embedded(frame, decoder.embedding, tokens, residual)
         norm = partial(kernels.norm, residual)
         for half, cache in zip(
             decoder.halves, self.caches if not frame.buffers.counting else self._counted(), strict=True
         ):
             yield Stage("elementwise", ELEMENTWISE, half.layer, partial(norm, half.norm, frame.x))
             yield from half.stages(frame, cache)
+            yield from summed(frame, frame.y, half.layer)
             norm = partial(kernels.add_norm, frame.y, residual)
-        last = frame.x[: frame.batch]
-        if frame.new > 1:  # of prompts only the last rows pass the final norm and the head
+        last = frame.x if frame.decoding else frame.x[: frame.batch]
+        if frame.new > 1 and not frame.decoding:  # of prompts only the last rows pass the final norm and the head
             rows = frame.scratch("last residual", *last.shape)
             added = frame.scratch("last added", *last.shape)
             yield Stage("elementwise", ELEMENTWISE, -1, partial(_last_rows, frame, residual, rows, added))
             norm = partial(kernels.add_norm, added, rows)
         yield Stage("elementwise", ELEMENTWISE, -1, partial(norm, decoder.norm, last))
-        yield Stage("head", GEMM, -1, partial(kernels.linear, last, decoder.head, logits))
+        yield from headed(frame, decoder.head, last, logits)
 
     def _counted(self) -> tuple[tuple[Tensor, ...], ...]:
         return tuple(tuple(one.to("meta") for one in cache) for cache in self.caches)
@@ -290,17 +308,3 @@ def _refuse_fp8(runtime: Runtime, setup: Setup) -> None:
         raise ProfileUsageError(f"fp8 weights: {runtime.machine.name} does not multiply fp8; it has {', '.join(PLAIN)}")
     if runtime.on_cuda and setup.activations != "bf16":
         raise ProfileUsageError(f"fp8 weights with activations in {setup.activations}: activations must be bf16")
-
-
-def _must_fit(runtime: Runtime, size: int, what: str) -> None:
-    """Refuses what is larger than the free memory.
-
-    Raises:
-        OutOfMemoryError: it is.
-    """
-    runtime.release()
-    free = runtime.free_bytes()
-    if size > free:
-        raise OutOfMemoryError(
-            f"{what} of {size / 2**30:.1f} GiB do not fit {free / 2**30:.1f} GiB that are free on {runtime.machine.name}"
-        )

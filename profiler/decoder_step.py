@@ -166,10 +166,10 @@ class Step:
 
     Args:
         stages: all that it runs, in order.
-        logits: [B, vocabulary], what it writes: those of the last token of each sequence.
+        logits: [B, vocabulary], what it writes: those of the last token of each sequence; to verify, of all [B n].
         tokens: [T], int64, what it reads.
         places: [B], int32: tokens of each sequence that the cache holds before it.
-        decoding: whether it is a step of decode, of one token a sequence.
+        decoding: whether it is a step of decode, of one token a sequence, or of a few that are verified.
         scratch: all else that it writes, but for the caches.
         caches: [.., S, width] each, into which it writes the new tokens of every sequence.
     """

@@ -19,6 +19,10 @@ class OutOfMemoryError(UnavailableError):
     """A point that does not fit the device: a row of the answer, where others do."""
 
 
+class AgreedMemoryError(OutOfMemoryError):
+    """The same, raised on every rank alike, so that all go on with the next point."""
+
+
 class WrongOutputError(ArithmeticError):
     """A kernel left output unwritten, or wrote what is no number: its time means nothing.
 

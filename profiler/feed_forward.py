@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from roofcast.modelspec.op import ELEMENTWISE, GEMM, MOE
 from roofcast.profiler.decoder_step import BALANCED, Stage
 from roofcast.profiler.kernels import Chosen, Weight
+from roofcast.profiler.random_weights import Cut
+from roofcast.profiler.sharding import Share, wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +21,19 @@ if TYPE_CHECKING:
     from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
     from roofcast.profiler.decoder_step import Buffers, Frame
     from roofcast.profiler.random_weights import Drawer
+
+
+def cuts(share: Share, inner: int, *, gated: bool) -> tuple[Cut, Cut]:
+    """What a rank keeps of a feed-forward's matrices: rows of gate and of up, and the columns that take them.
+
+    Raises:
+        ProfileUsageError: ranks do not divide the width.
+
+    >>> cuts(Share(1, 2), 8, gated=True)
+    (Cut(rows=((4, 8), (12, 16)), columns=()), Cut(rows=(), columns=((4, 8),)))
+    """
+    own = share.even(inner, "elements of a feed-forward's width")
+    return Cut(rows=(own, wide(own, 1, inner)) if gated else (own,)), Cut(columns=(own,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +53,9 @@ class Dense:
     @classmethod
     def draw(cls, drawer: Drawer, part: DenseFeedForward) -> Dense:
         """Draws its weights."""
-        into = drawer.matrix(part.intermediate * (1 + part.gated), part.hidden, bias=part.bias)
-        return cls(into, drawer.matrix(part.hidden, part.intermediate, bias=part.bias), part.gated)
+        up, down = cuts(drawer.share, part.intermediate, gated=part.gated)
+        into = drawer.matrix(part.intermediate * (1 + part.gated), part.hidden, bias=part.bias, cut=up)
+        return cls(into, drawer.matrix(part.hidden, part.intermediate, bias=part.bias, cut=down), part.gated)
 
     def stages(self, frame: Frame, layer: int, out: Tensor, names: tuple[str, str]) -> Iterator[Stage]:
         """Two products, the first with the activation."""
@@ -108,13 +124,14 @@ class ExpertsLayer:
     def draw(cls, drawer: Drawer, layer: int, part: MoeFeedForward, hidden: int) -> ExpertsLayer:
         """Draws its weights; the router's stay in the format of activations."""
         count, inner = part.experts, part.expert.intermediate
+        up, down = cuts(drawer.share, inner, gated=True)
         return cls(
             layer=layer,
             norm=drawer.norm(hidden),
             top_k=part.top_k,
             router=drawer.matrix(count, hidden, plain=True),
-            gate_up=drawer.matrix(count, 2 * inner, hidden),
-            down=drawer.matrix(count, hidden, inner),
+            gate_up=drawer.matrix(count, 2 * inner, hidden, cut=up),
+            down=drawer.matrix(count, hidden, inner, cut=down),
             shared=Dense.draw(drawer, part.shared) if part.shared else None,
             shared_gate=drawer.matrix(1, hidden, plain=True) if part.shared and part.shared_gate else None,
         )

@@ -125,7 +125,11 @@ class Kernels(Protocol):
         """
 
     def decode_attention(self, queries: Tensor, places: Tensor, heads: Heads, cache: Cache, out: Tensor) -> None:
-        """Attention of one new token a sequence over places + 1 tokens, itself among them; queries [B, H, 1, D], out [B, H V]."""
+        """Attention of n new tokens a sequence over what the cache holds and themselves, causal; one of decode, more to verify.
+
+        Token i sees places + i + 1 tokens, itself the last, of these its window's or its chunk's; its key and value are
+        stored already. queries is [B, H, n, D], of more than one token a view of [B, n, H, D]; out is [B n, H V].
+        """
 
     def prefill_attention(self, queries: Tensor, heads: Heads, cache: Cache, out: Tensor) -> None:
         """Causal attention of n new tokens over the first n of the cache; queries [B, H, n, D], out [B n, H V]."""
@@ -137,7 +141,10 @@ class Kernels(Protocol):
         """Rotates in place the last d_r elements of every head of queries, [T, H, d_n + d_r]."""
 
     def latent_attention(self, queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Tensor) -> None:
-        """Absorbed decode over latents: queries [B, H, d_c + d_r], keys all of the cache's row, values its first d_c; out [B, H, d_c]."""
+        """Absorbed decode over latents: queries [T, H, d_c + d_r], keys all of the cache's row, values its first d_c; out [T, H, d_c].
+
+        T = B n, token i of n sees places + i + 1 latents, as of `decode_attention`.
+        """
 
     def route(self, x: Tensor, router: Weight, chosen: Chosen) -> None:
         """Sends tokens to experts: the k largest of softmax(x data^T), [T, E], and their weights, made to sum to 1."""

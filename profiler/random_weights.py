@@ -1,4 +1,4 @@
-"""Random weights on the device: normal, each matrix scaled so that outputs are as large as inputs."""
+"""Random weights on the device: normal, each matrix scaled so that outputs are as large as inputs; a rank keeps its share."""
 
 from __future__ import annotations
 
@@ -8,15 +8,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.profiler.fp8 import narrowed
 from roofcast.profiler.kernels import Weight
+from roofcast.profiler.sharding import Share, kept
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from roofcast.profiler.runtime import Runtime
+    from roofcast.profiler.sharding import Span
 
 ROWS: Final = 2**24  # elements that are drawn at once where they must be quantised
 NORM_SPREAD: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a rank keeps of a matrix.
+
+    Args:
+        rows: spans of outputs; empty is all.
+        columns: spans of inputs; empty is all. What is summed over ranks then has its bias on the first alone.
+    """
+
+    rows: tuple[Span, ...] = ()
+    columns: tuple[Span, ...] = ()
+
+    def of(self, weight: Weight, share: Share) -> Weight:
+        """The part of a matrix, in memory of its own."""
+        data, scale, bias = weight.data, weight.scale, weight.bias
+        if self.rows:
+            data = kept(data, self.rows, -2)
+            scale = None if scale is None else kept(scale, self.rows, -1)
+            bias = None if bias is None else kept(bias, self.rows, -1)
+        if self.columns:
+            data = kept(data, self.columns, -1)
+            bias = bias if share.first else None
+        return Weight(data, scale, bias)
 
 
 @dataclass(slots=True)
@@ -28,7 +55,9 @@ class Drawer:
         weights, activations: formats of the layers' matrices, and of all else.
         seed: the same weights of the same seed and device.
         counting: whether tensors are without data.
-        bytes: of all that was drawn. [B]
+        share: what of matrices is kept; they are drawn whole, so that weights are the same over any number of ranks.
+        bytes: of all that was drawn and kept. [B]
+        whole_bytes: of the largest matrix that was drawn to be cut. [B]
     """
 
     runtime: Runtime
@@ -36,7 +65,9 @@ class Drawer:
     activations: str
     seed: int
     counting: bool = False
+    share: Share = Share()
     bytes: int = 0
+    whole_bytes: int = 0
     _numbers: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -47,28 +78,54 @@ class Drawer:
         """Where tensors are made."""
         return "meta" if self.counting else self.runtime.device
 
-    def matrix(self, *shape: int, bias: bool = False, plain: bool = False) -> Weight:
+    def matrix(self, *shape: int, bias: bool = False, plain: bool = False, cut: Cut | None = None) -> Weight:
         """A matrix [..., outputs, inputs] of N(0, 1 / inputs), in the format of weights.
 
         Args:
             shape: of it.
             bias: whether it has one, N(0, 0.01).
             plain: whether it stays in the format of activations: router, head.
+            cut: what a rank keeps; None is all.
         """
+        before = self.bytes
         added = self._normal((shape[-2],), NORM_SPREAD) if bias else None
         deviation = 1 / math.sqrt(shape[-1])
         if plain or self.weights != "fp8":
-            return Weight(self._normal(shape, deviation), None, added)
-        data, scale = self._quantised(shape, deviation)
-        return Weight(data, scale, added)
+            made = Weight(self._normal(shape, deviation), None, added)
+        else:
+            data, scale = self._quantised(shape, deviation)
+            made = Weight(data, scale, added)
+        if cut is None or self.share.of == 1:
+            return made
+        whole, made = self.bytes - before, cut.of(made, self.share)
+        size = sum(one.numel() * one.element_size() for one in (made.data, made.scale, made.bias) if one is not None)
+        self.bytes, self.whole_bytes = before + size, max(self.whole_bytes, whole)
+        return made
 
     def table(self, rows: int, width: int) -> Tensor:
-        """An embedding of N(0, 1)."""
-        return self._normal((rows, width), 1.0)
+        """An embedding of N(0, 1); of a share its rows, and zeros up to one more than every rank has room for."""
+        return self._rows((rows, width), 1.0, 1)
+
+    def head(self, rows: int, width: int) -> Weight:
+        """A head; of a share its rows, zeros after them up to what every rank has room for."""
+        return Weight(self._rows((rows, width), 1 / math.sqrt(width), 0))
+
+    def _rows(self, shape: tuple[int, int], deviation: float, more: int) -> Tensor:
+        """A table, or a rank's rows of it with zeros after them."""
+        before, made, share = self.bytes, self._normal(shape, deviation), self.share
+        if share.of == 1:
+            return made
+        first, last = share.rows(shape[0])
+        own = made.new_zeros((share.each(shape[0]) + more, shape[1]))
+        if not self.counting:
+            own[: last - first] = made[first:last]
+        self.whole_bytes = max(self.whole_bytes, self.bytes - before)
+        self.bytes = before + own.numel() * own.element_size()
+        return own
 
     def tied(self, embedding: Tensor) -> Weight:
-        """The embedding as a head."""
-        return Weight(embedding)
+        """The embedding as a head; of a share without the row that stands for other ranks' tokens."""
+        return Weight(embedding if self.share.of == 1 else embedding[:-1])
 
     def norm(self, width: int) -> Tensor:
         """Weights of a norm, N(1, 0.01)."""

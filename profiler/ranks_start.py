@@ -18,7 +18,7 @@ from roofcast.profiler.ranks import GLOO, NCCL, Ranks
 from roofcast.profiler.ranks_link import library_of, link_of
 from roofcast.profiler.ranks_store import PREFIX, Place, client, hosts, open_store, roll_call
 from roofcast.profiler.ranks_watch import DONE, Watcher, say_end
-from roofcast.profiler.runtime import first_line, open_runtime
+from roofcast.profiler.runtime import first_line, open_runtime, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,27 +55,36 @@ class Wanted:
     device: str | None = None
 
 
-def rank_device(runtime: Runtime, wanted: Wanted, local: int, locals_: int) -> str:
-    """The device of a rank among those of its host.
+def open_rank(wanted: Wanted, place: Place | None) -> Runtime:
+    """The device of a rank, opened: of several GPUs each takes its own.
+
+    Args:
+        wanted: ranks, and the device as --device names it.
+        place: among those of its host; None is the first of those that will be started here.
 
     Raises:
-        ProfileUsageError: there are not as many.
+        ProfileUsageError: there are not as many GPUs.
+        UnavailableError: as of `open_runtime`.
     """
-    if runtime.device.type != "cuda":
-        return runtime.device.type
-    if wanted.device is not None and ":" in wanted.device:
-        if wanted.backend != GLOO:
-            raise ProfileUsageError(
-                f"--device {wanted.device}: ranks take one GPU each, in order; CUDA_VISIBLE_DEVICES chooses them "
-                "(with --backend gloo they may share one)"
-            )
-        return wanted.device
-    there = runtime.torch.cuda.device_count()
-    if locals_ > there:
+    quiet()
+    asked = wanted.device
+    kind, _, number = (asked or "").partition(":")
+    if number and wanted.backend == GLOO:
+        return open_runtime(asked)
+    if number and wanted.size > 1:
         raise ProfileUsageError(
-            f"{locals_} ranks need {locals_} GPUs, and torch sees {there} here; --device cpu takes processes on the processor"
+            f"--device {asked}: ranks take one GPU each, in order; CUDA_VISIBLE_DEVICES chooses them "
+            "(with --backend gloo they may share one)"
         )
-    return f"cuda:{local}"
+    local, locals_ = (0, wanted.size) if place is None else (place.local, place.locals)
+    there = [name for name in visible() if name.startswith("cuda")]
+    if (asked is None and not there) or kind in {"cpu", "mps"}:
+        return open_runtime(asked)
+    if locals_ > len(there):
+        raise ProfileUsageError(
+            f"{locals_} ranks need {locals_} GPUs, and torch sees {len(there)} here; --device cpu takes processes on the processor"
+        )
+    return open_runtime(f"cuda:{local}")
 
 
 def backend_of(runtime: Runtime, asked: str | None) -> str:
@@ -167,10 +176,8 @@ def follow(place: Place, wanted: Wanted, job: Job) -> None:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the end
     store = None
     try:
-        opened = open_runtime("cpu" if (wanted.device or "").startswith("cpu") else wanted.device)
-        store = open_store(opened.torch, place, wanted.wait)
-        device = rank_device(opened, wanted, place.local, place.locals)
-        runtime = open_runtime(device) if device != wanted.device else opened
+        runtime = open_rank(wanted, place)
+        store = open_store(runtime.torch, place, wanted.wait)
         with _joined(runtime, place, wanted, store, ()) as joined:
             job(joined)
     except (UnavailableError, ProfileUsageError, ArithmeticError) as error:
@@ -220,7 +227,8 @@ def _joined(
     line = DONE
     try:
         yield replace(runtime, ranks=Ranks(torch, place, backend, group, store, watcher))
-    except LostRankError:
+    except LostRankError as error:
+        line = "" if watcher.loss is not None else str(error)
         raise
     except Exception as error:
         line = f"rank {place.rank}: {first_line(error)}"

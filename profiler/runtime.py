@@ -141,6 +141,15 @@ def _looked(torch: ModuleType) -> tuple[tuple[str, ...], str]:
     return there, f" ({reasons[0]})" if reasons else ""
 
 
+def visible() -> tuple[str, ...]:
+    """Names of the devices that torch sees here, none of which is opened.
+
+    Raises:
+        UnavailableError: no torch.
+    """
+    return _looked(_torch())[0]
+
+
 def devices(torch: ModuleType) -> tuple[str, ...]:
     """Names of the devices that torch sees, the fastest kind first."""
     found = [f"cuda:{number}" for number in range(torch.cuda.device_count())] if torch.cuda.is_available() else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from roofcast.calculators.profiled import EAGER, GRAPH, Part, StepProfile
 from roofcast.modelspec.step import DECODE
-from roofcast.profiler.errors import OutOfMemoryError
+from roofcast.profiler.errors import AgreedMemoryError, LostRankError, OutOfMemoryError
 from roofcast.profiler.sweep import Task, sweep
 from roofcast.profiler.timing import BURST, REST, capture, check_written, glance, memory_guard, time_calls, time_work
 
@@ -113,7 +113,11 @@ def _point(runtime: Runtime, made: tuple[Stepping, Budget], asked: Asked, point:
     try:
         with memory_guard(runtime):
             return _timed(runtime, made, asked, point)
+    except AgreedMemoryError as error:
+        problem = str(error)
     except OutOfMemoryError as error:
+        if runtime.ranks is not None:  # the others are at an exchange that this one never comes to
+            raise LostRankError(f"rank {runtime.ranks.rank}: {error}") from error
         problem = str(error)
     finally:
         gc.collect()  # stages point to the step that has them
@@ -124,7 +128,7 @@ def _point(runtime: Runtime, made: tuple[Stepping, Budget], asked: Asked, point:
 def _timed(runtime: Runtime, made: tuple[Stepping, Budget], asked: Asked, point: tuple[int, int]) -> StepProfile:
     """One point; a budget that ends meanwhile leaves out terms, not the step."""
     decoder, budget = made
-    graph, rest = runtime.on_cuda, 0.0 if asked.phase == DECODE else REST
+    graph, rest = runtime.graphs, 0.0 if asked.phase == DECODE else REST
     with runtime.torch.inference_mode():
         step = decoder.decode(*point) if asked.phase == DECODE else decoder.prefill(*point)
         step.run()  # kernels are compiled and chosen now

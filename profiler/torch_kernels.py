@@ -83,12 +83,14 @@ class TorchKernels:
         self._store(cache.values, at, self._headed(value, heads.kv, None))
 
     def decode_attention(self, queries: Tensor, places: Tensor, heads: Heads, cache: Cache, out: Tensor) -> None:
-        """SDPA in which the query heads that share a KV head stand as its queries, with a mask of what each may see."""
-        batch, kv = queries.shape[0], heads.kv
-        grouped = queries.view(batch, kv, heads.query // kv, heads.key_dim)
-        seen = self._seen(places, heads, cache.keys.shape[2])
-        found = self._attend(grouped, cache.keys, cache.values, mask=seen, scale=heads.scale)
-        out.view(batch, kv, -1, heads.value_dim).copy_(found)
+        """SDPA in which the query heads that share a KV head, of every new token, stand as its queries, with a mask of what each may see."""
+        batch, n, kv = queries.shape[0], queries.shape[2], heads.kv
+        group = heads.query // kv
+        grouped = queries.reshape(batch, kv, group * n, heads.key_dim)
+        seen = self._seen(places, n, heads, cache.keys.shape[2]).repeat(1, 1, 1 if n == 1 else group, 1)
+        found = self._attend(grouped, cache.keys, cache.values, mask=seen, scale=heads.scale)  # [B, K, group n, V]
+        rows = out.view(batch, n, kv, group, heads.value_dim)
+        rows.copy_(found.unflatten(2, (group, n)).permute(0, 3, 1, 2, 4))
 
     def prefill_attention(self, queries: Tensor, heads: Heads, cache: Cache, out: Tensor) -> None:
         """SDPA over prompts: causal, block by block where a window is shorter than the prompt."""
@@ -117,11 +119,12 @@ class TorchKernels:
 
     def latent_attention(self, queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Tensor) -> None:
         """SDPA in which all heads stand as the queries of one head of keys."""
-        slots = self.torch.arange(cache.shape[1], device=cache.device)
-        seen = (slots <= places[:, None])[:, None, None]  # [B, 1, 1, S]
-        values = cache[..., : out.shape[-1]]
-        found = self._attend(queries[:, None], cache[:, None], values[:, None], mask=seen, scale=scale)
-        out.copy_(found[:, 0])
+        batch, (tokens, heads, width), rank = places.shape[0], queries.shape, out.shape[-1]
+        n, slots = tokens // batch, self.torch.arange(cache.shape[1], device=cache.device)
+        seen = (slots <= self._positions(places, n)[..., None]).repeat_interleave(1 if n == 1 else heads, 1)
+        asked = queries.view(batch, 1, n * heads, width)
+        found = self._attend(asked, cache[:, None], cache[:, None, :, :rank], mask=seen[:, None], scale=scale)
+        out.view(batch, n * heads, rank).copy_(found[:, 0])
 
     def route(self, x: Tensor, router: Weight, chosen: Chosen) -> None:
         """The k largest scores, and a softmax over these alone: that of all, made to sum to 1."""
@@ -181,14 +184,14 @@ class TorchKernels:
         """Writes [B, K, n, width] into [B, K, S, width] at the places [B, n]."""
         cache.scatter_(2, at[:, None, :, None].expand(rows.shape), rows)
 
-    def _seen(self, places: Tensor, heads: Heads, slots: int) -> Tensor:
-        """Which places of the cache one new token sees, [B, 1, 1, S]."""
-        slot, last = self.torch.arange(slots, device=places.device), places.long()[:, None]
+    def _seen(self, places: Tensor, n: int, heads: Heads, slots: int) -> Tensor:
+        """Which places of the cache each of n new tokens sees, [B, 1, n, S]."""
+        slot, last = self.torch.arange(slots, device=places.device), self._positions(places, n)[..., None]
         seen = slot <= last
         if heads.window is not None:
             first = last // heads.window * heads.window if heads.chunk else last - heads.window + 1
             seen = seen & (slot >= first)
-        found: Tensor = seen[:, None, None]
+        found: Tensor = seen[:, None]
         return found
 
     def _causal(self, queries: Tensor, keys: Tensor, values: Tensor, heads: Heads) -> Tensor:

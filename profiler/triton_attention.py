@@ -1,4 +1,4 @@
-"""Decode attention: one new token a sequence, its cache split over programs whose parts a second kernel joins."""
+"""Decode attention: a new token a sequence, or a few, its cache split over programs whose parts a second kernel joins."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ MOST_SPLITS: Final = 64
 NARROW: Final = 128  # elements of a head that two warps join
 TILE: Final = 64  # places that a program reads at once
 WIDE: Final = 16384  # elements of keys and values in a tile, above which two tiles in flight are what fits
+MOST_ROWS: Final = 64  # queries of a program, where several new tokens are asked: more are cut into blocks
+ROW_BYTES: Final = 16384  # of these queries at most
 
 
 @triton.jit
@@ -48,23 +50,36 @@ def softened(score, seen, peak, total):
 def decode_kernel(
     queries, places, keys, values, parts, peaks, sums,
     S, H, K, D, V, window, scale,
-    GROUP: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr,
+    GROUP: tl.constexpr, NEW: tl.constexpr, BLOCKS: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr,
     ROWS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, VWIDE: tl.constexpr, FULL: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """One KV head of one sequence over one part of its cache: unscaled output, its largest score and its sum."""
-    pair, split = tl.program_id(0), tl.program_id(1)
+    """One KV head of one sequence over one part of its cache: unscaled output, its largest score and its sum.
+
+    Its rows are the query heads that share the KV head, of NEW tokens one after the other; each sees itself at most.
+    """
+    pair, split, block = tl.program_id(0), tl.program_id(1), 0
+    if BLOCKS > 1:
+        block = pair % BLOCKS
+        pair = pair // BLOCKS
     batch, head = pair // K, pair % K
     let_next(CHAINED)
     wait_last(CHAINED)
-    length = tl.load(places + batch) + 1
-    first = first_seen(length, window, WINDOW, CHUNK)
+    place = tl.load(places + batch)
+    rows, cols, vcols = block * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE), tl.arange(0, VWIDE)
+    live = rows < GROUP * NEW
+    if NEW == 1:
+        first, length = first_seen(place + 1, window, WINDOW, CHUNK), place + 1
+        heads = batch.to(tl.int64) * H + head * GROUP + rows
+    else:
+        first = first_seen(place + block * ROWS // GROUP + 1, window, WINDOW, CHUNK)
+        length = place + tl.minimum((block * ROWS + ROWS - 1) // GROUP + 1, NEW)
+        at_most = place + rows // GROUP  # the last place that a row sees, its own
+        heads = (batch.to(tl.int64) * NEW + rows // GROUP) * H + head * GROUP + rows % GROUP
     step = tl.cdiv(tl.cdiv(length - first, SPLITS), TILE) * TILE
     begin = first + split * step
     end = tl.minimum(begin + step, length)
-    rows, cols, vcols = tl.arange(0, ROWS), tl.arange(0, WIDE), tl.arange(0, VWIDE)
-    heads, live = head * GROUP + rows, rows < GROUP
     q = tl.load(
-        queries + (batch.to(tl.int64) * H + heads)[:, None] * D + cols[None, :],
+        queries + heads[:, None] * D + cols[None, :],
         mask=live[:, None] & (cols < D)[None, :],
         other=0.0,
     )
@@ -84,9 +99,15 @@ def decode_kernel(
             k = tl.load(keys + at[:, None] * D + cols[None, :], mask=seen[:, None] & (cols < D)[None, :], other=0.0)
             v = tl.load(values + at[:, None] * V + vcols[None, :], mask=seen[:, None] & (vcols < V)[None, :], other=0.0)
         score = tl.dot(q, tl.trans(k).to(q.dtype), input_precision="ieee")
-        weight, shrink, peak, total = softened(score, seen[None, :], peak, total)
+        shown = seen[None, :]
+        if NEW > 1:
+            shown = shown & (spots[None, :] <= at_most[:, None])
+            if WINDOW:
+                oldest = at_most // window * window if CHUNK else at_most - window + 1
+                shown = shown & (spots[None, :] >= oldest[:, None])
+        weight, shrink, peak, total = softened(score, shown, peak, total)
         acc = tl.dot(weight.to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
-    spot = (batch.to(tl.int64) * H + heads) * SPLITS + split
+    spot = heads * SPLITS + split
     tl.store(peaks + spot, peak, mask=live)
     tl.store(sums + spot, total, mask=live)
     tl.store(parts + spot[:, None] * V + vcols[None, :], acc, mask=live[:, None] & (vcols < V)[None, :])
@@ -160,21 +181,39 @@ class Launch:
     chained: bool = False
 
 
+def rows_of(group: int, new: int, width: int) -> tuple[int, int]:
+    """Queries of a program and programs that a KV head's are cut into: of one new token, one program has all.
+
+    Args:
+        group: query heads that share the KV head.
+        new: tokens.
+        width: of a query. [B]
+
+    >>> rows_of(4, 1, 256), rows_of(4, 5, 256), rows_of(4, 9, 256), rows_of(8, 9, 256), rows_of(4, 9, 1024)
+    ((16, 1), (32, 1), (64, 1), (64, 2), (16, 3))
+    """
+    rows = max(LEAST_ROWS, triton.next_power_of_2(group * new))
+    if new > 1:
+        rows = min(rows, max(LEAST_ROWS, min(MOST_ROWS, ROW_BYTES // triton.next_power_of_2(width))))
+    return rows, int(triton.cdiv(group * new, rows))
+
+
 def attend(queries: Tensor, places: Tensor, heads: Heads, cache: Cache, out: Tensor, launch: Launch) -> None:
     """As `Kernels.decode_attention`."""
     chained = launch.chained
     batch, kv, capacity, d = cache.keys.shape
-    v, group = heads.value_dim, heads.query // heads.kv
-    reach = capacity if heads.window is None else min(capacity, heads.window)
-    splits = splits_of(batch * kv, reach, launch.sms)
-    found = space(queries, batch * heads.query, splits, v)
+    v, group, new = heads.value_dim, heads.query // heads.kv, queries.shape[2]
+    rows, blocks = rows_of(group, new, max(d, v) * queries.dtype.itemsize)
+    reach = capacity if heads.window is None else min(capacity, heads.window + new - 1)
+    splits = splits_of(batch * kv * blocks, reach, launch.sms)
+    found = space(queries, batch * new * heads.query, splits, v)
     wide, value_wide = triton.next_power_of_2(d), triton.next_power_of_2(v)
     stages = 3 if TILE * (wide + value_wide) * queries.dtype.itemsize <= 2 * WIDE else 2
-    decode_kernel[(batch * kv, splits)](
+    decode_kernel[(batch * kv * blocks, splits)](
         queries, places, cache.keys, cache.values, *found,
         capacity, heads.query, kv, d, v, heads.window or 0, heads.scale * LOG2E,
-        group, heads.window is not None, heads.chunk,
-        max(LEAST_ROWS, triton.next_power_of_2(group)), TILE, wide, value_wide, wide == d and value_wide == v, splits, chained,
+        group, new, blocks, heads.window is not None, heads.chunk,
+        rows, TILE, wide, value_wide, wide == d and value_wide == v, splits, chained,
         num_warps=4, num_stages=stages, **early(chained),
     )  # fmt: skip
     join(found, out, v, splits, chained=chained)

@@ -80,7 +80,7 @@ class TritonKernels(TorchKernels):
         if max(heads.key_dim, heads.value_dim) > MOST_HEADS:
             super().decode_attention(queries, places, heads, cache, out)
             return
-        launch = Launch(self._sms, self._chained(queries.shape[0]))
+        launch = Launch(self._sms, self._chained(queries.shape[0] * queries.shape[2]))
         triton_attention.attend(queries, places, heads, cache, out, launch)
 
     def prefill_attention(self, queries: Tensor, heads: Heads, cache: Cache, out: Tensor) -> None:
@@ -101,7 +101,7 @@ class TritonKernels(TorchKernels):
         triton_loose.latent_rotate(queries, places, rotation)
 
     def latent_attention(self, queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Tensor) -> None:
-        """Split over the cache, heads in blocks."""
+        """Split over the cache, heads of all new tokens in blocks."""
         triton_latent.attend(queries, places, scale, cache, out, Launch(self._sms))
 
     def route(self, x: Tensor, router: Weight, chosen: Chosen) -> None:

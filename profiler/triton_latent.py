@@ -20,20 +20,29 @@ TILE: Final = 32  # latents that a program reads at once
 @triton.jit
 def latent_kernel(
     queries, places, cache, parts, peaks, sums, S, H, rank, rope, scale, blocks,
-    ROWS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ROPE: tl.constexpr, SPLITS: tl.constexpr,
+    NEW: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ROPE: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """A block of heads of one sequence over one part of its latents, which are keys and, without their tail, values."""
+    """A block of heads of one sequence over one part of its latents, which are keys and, without their tail, values.
+
+    Heads of NEW tokens follow one another, token by token; each sees its own token at most.
+    """
     pair, split = tl.program_id(0), tl.program_id(1)
     batch, block = pair // blocks, pair % blocks
-    length = tl.load(places + batch) + 1
+    place = tl.load(places + batch)
+    rows = block * ROWS + tl.arange(0, ROWS)
+    if NEW == 1:
+        length = place + 1
+    else:
+        length = place + tl.minimum((block * ROWS + ROWS - 1) // H + 1, NEW)
+        at_most = place + rows // H  # the last place that a row sees, its own
     step = tl.cdiv(tl.cdiv(length, SPLITS), TILE) * TILE
     begin = split * step
     end = tl.minimum(begin + step, length)
-    heads = block * ROWS + tl.arange(0, ROWS)
     cols, tail = tl.arange(0, WIDE), tl.arange(0, ROPE)
-    live = heads < H
+    live = rows < H * NEW
     width = rank + rope
-    row = queries + (batch.to(tl.int64) * H + heads)[:, None] * width
+    heads = batch.to(tl.int64) * NEW * H + rows
+    row = queries + heads[:, None] * width
     q = tl.load(row + cols[None, :], mask=live[:, None] & (cols < rank)[None, :], other=0.0)
     turned = tl.load(row + rank + tail[None, :], mask=live[:, None] & (tail < rope)[None, :], other=0.0)
     base = cache + batch.to(tl.int64) * S * width
@@ -48,9 +57,12 @@ def latent_kernel(
         key = tl.load(at + rank + tail[None, :], mask=seen[:, None] & (tail < rope)[None, :], other=0.0)
         score = tl.dot(q, tl.trans(latent), input_precision="ieee")
         score = tl.dot(turned, tl.trans(key), score, input_precision="ieee") * scale
-        weight, shrink, peak, total = softened(score, seen[None, :], peak, total)
+        shown = seen[None, :]
+        if NEW > 1:
+            shown = shown & (spots[None, :] <= at_most[:, None])
+        weight, shrink, peak, total = softened(score, shown, peak, total)
         acc = tl.dot(weight.to(latent.dtype), latent, acc * shrink[:, None], input_precision="ieee")
-    spot = (batch.to(tl.int64) * H + heads) * SPLITS + split
+    spot = heads * SPLITS + split
     tl.store(peaks + spot, peak, mask=live)
     tl.store(sums + spot, total, mask=live)
     tl.store(parts + spot[:, None] * rank + cols[None, :], acc, mask=live[:, None] & (cols < rank)[None, :])
@@ -58,14 +70,15 @@ def latent_kernel(
 
 def attend(queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Tensor, launch: Launch) -> None:
     """As `Kernels.latent_attention`."""
-    batch, heads, width = queries.shape
-    rank, capacity = out.shape[2], cache.shape[1]
-    blocks = triton.cdiv(heads, LEAST_ROWS)
+    tokens, heads, width = queries.shape
+    batch, rank, capacity = places.shape[0], out.shape[2], cache.shape[1]
+    new = tokens // batch
+    blocks = triton.cdiv(heads * new, LEAST_ROWS)
     splits = splits_of(batch * blocks, capacity, launch.sms, TILE)
-    found = space(queries, batch * heads, splits, rank)
+    found = space(queries, tokens * heads, splits, rank)
     latent_kernel[(batch * blocks, splits)](
         queries, places, cache, *found, capacity, heads, rank, width - rank, scale * LOG2E, blocks,
-        LEAST_ROWS, TILE, triton.next_power_of_2(rank), max(LEAST_ROWS, triton.next_power_of_2(width - rank)), splits,
+        new, LEAST_ROWS, TILE, triton.next_power_of_2(rank), max(LEAST_ROWS, triton.next_power_of_2(width - rank)), splits,
         num_warps=4, num_stages=2,
     )  # fmt: skip
     join(found, out, rank, splits)

@@ -186,6 +186,30 @@ def test_decode_attention(h: int, k: int, d: int, v: int, window: int | None, *,
         assert close(out[one], right.reshape(-1))
 
 
+@pytest.mark.parametrize(("window", "chunk"), [*WINDOWS, (3, False), (3, True)])
+@pytest.mark.parametrize(
+    ("h", "k", "d", "v", "n"), [(8, 2, 32, 32, 5), (3, 3, 24, 16, 2), (6, 2, 16, 16, 9), (40, 1, 32, 32, 7)]
+)
+def test_attention_of_several_new_tokens(
+    h: int, k: int, d: int, v: int, n: int, window: int | None, *, chunk: bool
+) -> None:
+    """Each new token over what is before it and itself, heads and tokens in one program or in several."""
+    batch, capacity = 3, 300
+    cache = Cache(torch.randn(batch, k, capacity, d), torch.randn(batch, k, capacity, v))
+    queries, places = torch.randn(batch, n, h, d).transpose(1, 2), torch.tensor([300 - n, 77, 0], dtype=torch.int32)
+    out = blank(batch * n, h * v)
+    triton_attention.attend(
+        queries, places, Heads(h, k, d, v, window, d**-0.5, chunk), cache, out, triton_attention.Launch(SMS)
+    )
+    for row in range(batch * n):
+        one, token = divmod(row, n)
+        last = int(places[one]) + token
+        first = 0 if window is None else last // window * window if chunk else max(0, last + 1 - window)
+        keys, values = (x[one, :, first : last + 1].repeat_interleave(h // k, 0) for x in (cache.keys, cache.values))
+        right = (queries[one, :, token : token + 1] @ keys.mT * d**-0.5).softmax(-1) @ values
+        assert close(out[row], right.reshape(-1))
+
+
 @pytest.mark.parametrize(("window", "chunk"), WINDOWS)
 def test_prefill_attention(window: int | None, *, chunk: bool) -> None:
     """Causal, in windows and in chunks, over a cache that is longer than the prompt."""
@@ -211,6 +235,17 @@ def test_latent_attention(heads: int, rank: int, rope: int) -> None:
     for one in range(2):
         rows = cache[one, : int(places[one]) + 1]
         assert close(out[one], (queries[one] @ rows.T * 0.1).softmax(-1) @ rows[:, :rank])
+
+
+@pytest.mark.parametrize(("heads", "rank", "rope", "n"), [(5, 32, 16, 2), (16, 24, 8, 3), (20, 32, 0, 5)])
+def test_latent_attention_of_several_new_tokens(heads: int, rank: int, rope: int, n: int) -> None:
+    """Blocks of rows that belong to one token or to two; each token sees its own latent and those before it."""
+    queries, cache = torch.randn(2 * n, heads, rank + rope), torch.randn(2, 200, rank + rope)
+    places, out = torch.tensor([200 - n, 63], dtype=torch.int32), blank(2 * n, heads, rank)
+    triton_latent.attend(queries, places, 0.1, cache, out, triton_attention.Launch(SMS))
+    for row in range(2 * n):
+        latents = cache[row // n, : int(places[row // n]) + row % n + 1]
+        assert close(out[row], (queries[row] @ latents.T * 0.1).softmax(-1) @ latents[:, :rank])
 
 
 def test_latents_are_stored_and_queries_turned() -> None:

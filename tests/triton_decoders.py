@@ -18,7 +18,7 @@ def first(_: object, key: object, candidates: tuple[Any, ...], *rest: object) ->
 
 
 def off(name: str) -> float:
-    """Error of the last logits after a prompt and two steps, as a share of the plain reference's."""
+    """Largest error of logits after a prompt and two steps, and of a pass that verifies, as a share of the plain reference's."""
     import torch
 
     from roofcast.profiler.decoder import Decoder, Setup
@@ -38,7 +38,14 @@ def off(name: str) -> float:
         step.load(tokens[:, place : place + 1], place)
         step.run()
     expected = logits(decoder, tokens)
-    return float((step.logits.double() - expected).norm() / expected.norm())
+    step_error = float((step.logits.double() - expected).norm() / expected.norm())
+    verifying = session.verify(3, 4)
+    verifying.load(tokens[:, 4:], 4)
+    verifying.poison()
+    verifying.run()
+    every = torch.stack([logits(decoder, tokens[:, : end + 1]) for end in (4, 5, 6)], dim=1)
+    found = verifying.logits.double().view(every.shape)
+    return max(step_error, float((found - every).norm() / every.norm()))
 
 
 if __name__ == "__main__":
