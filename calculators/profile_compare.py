@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.roofline import COMPUTE, MEMORY, timed
+from roofcast.calculators.profile_compared import Compared, Least, StepComparison, arithmetic_of, bound_of, memory_of
+from roofcast.calculators.roofline import timed
 from roofcast.modelspec.op import ELEMENTWISE
 from roofcast.modelspec.ops import step_ops
 from roofcast.modelspec.step import DECODE, decode_step, prefill_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from roofcast.calculators.expected.expectation import Expectation
     from roofcast.calculators.profiled import DeviceProfile, Part, StepProfile
-    from roofcast.calculators.roofline import Roofs
+    from roofcast.calculators.roofline import Roofs, Term
     from roofcast.modelspec.op import Op
     from roofcast.modelspec.ops import Formats
     from roofcast.modelspec.program import Program
@@ -30,131 +31,6 @@ ROWS: Final[Mapping[str, str]] = {"moe.gate_up": "moe.experts", "moe.down": "moe
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """Least times under one pair of roofs, summed over operations.
-
-    Args:
-        arithmetic: of all FLOP at the peak of their format. [s]
-        memory: of all bytes at the bandwidth. [s]
-        bound: sum over operations of the larger of both. [s]
-    """
-
-    arithmetic: float
-    memory: float
-    bound: float
-
-    @property
-    def bound_by(self) -> str:
-        """The roof under which the work takes longer: compute or memory."""
-        return COMPUTE if self.arithmetic > self.memory else MEMORY
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A term, a family or a whole step: its work and its times; None of what is not known.
-
-    Args:
-        name, family: of it; a family has its own name, a whole step neither family.
-        calls: kernels that were measured; 0 where none was.
-        flops: [FLOP]
-        bytes: weights and state. [B]
-        activation_bytes: inputs and outputs. [B]
-        seconds: measured; may be below 0 of what is between kernels, where parts alone take longer than in the step. [s]
-        bound, expected: as `estimate` has them, of a whole step with the time of the host. [s]
-        datasheet, measured: least times under the roofs of the data sheet, and as measured.
-    """
-
-    name: str
-    family: str
-    calls: int
-    flops: float
-    bytes: float
-    activation_bytes: float
-    seconds: float | None
-    bound: float | None
-    expected: float | None
-    datasheet: Least | None
-    measured: Least | None
-
-    @property
-    def moved(self) -> float:
-        """Bytes that count: weights and state, which must move whatever the kernels. [B]"""
-        return self.bytes
-
-    @property
-    def intensity(self) -> float | None:
-        """FLOP a byte that counts: F / D. [FLOP/B]"""
-        return self.flops / self.moved if self.moved else None
-
-    @property
-    def bytes_per_second(self) -> float | None:
-        """Achieved: bytes that count / measured time. [B/s]"""
-        return self._rate(self.moved)
-
-    @property
-    def flops_per_second(self) -> float | None:
-        """Achieved: F / measured time. [FLOP/s]"""
-        return self._rate(self.flops)
-
-    @property
-    def datasheet_share(self) -> float | None:
-        """Of the data sheet's roof: least time under it / measured time. [-]"""
-        return self._share(self.datasheet, _bound)
-
-    @property
-    def measured_share(self) -> float | None:
-        """Of the measured roof: least time under it / measured time. [-]"""
-        return self._share(self.measured, _bound)
-
-    @property
-    def compute_share(self) -> float | None:
-        """How near the measured peak is: sum of F / peak over the measured time, that of the data sheet where none is. [-]"""
-        return self._share(self.measured or self.datasheet, _arithmetic)
-
-    @property
-    def memory_share(self) -> float | None:
-        """How near the measured bandwidth is: D / bandwidth over the measured time, that of the data sheet where none is. [-]"""
-        return self._share(self.measured or self.datasheet, _memory)
-
-    @property
-    def bound_by(self) -> str | None:
-        """Which roof is near by measurement: `compute` or `memory`, the one whose share is the larger.
-
-        >>> Compared("head", "gemm", 1, 8e9, 1e9, 0.0, 1e-3, None, None, None, Least(1e-5, 2e-4, 2e-4)).bound_by
-        'memory'
-        """
-        compute, memory = self.compute_share, self.memory_share
-        if compute is None or memory is None or not (compute or memory):
-            return None
-        return COMPUTE if compute > memory else MEMORY
-
-    def _rate(self, amount: float) -> float | None:
-        return amount / self.seconds if self.seconds is not None and self.seconds > 0 else None
-
-    def _share(self, least: Least | None, of: Callable[[Least], float]) -> float | None:
-        if least is None or self.seconds is None or self.seconds <= 0:
-            return None
-        return of(least) / self.seconds
-
-
-@dataclass(frozen=True, slots=True)
-class StepComparison:
-    """One measured step, taken apart.
-
-    Args:
-        step: as it was measured.
-        rows: a term each, in the order in which they run, and last what is between kernels where the step was measured.
-        families: the same by family of operation, largest measured time first.
-        whole: the step.
-    """
-
-    step: StepProfile
-    rows: tuple[Compared, ...]
-    families: tuple[Compared, ...]
-    whole: Compared
-
-
-@dataclass(frozen=True, slots=True)
 class _Sides:
     """What measured parts are held against; None of what is not known."""
 
@@ -162,6 +38,28 @@ class _Sides:
     roofs: Roofs | None
     expectation: Expectation | None
     device: DeviceProfile | None
+    exchanges: Sequence[Term]
+    devices: int
+
+    def links(self, name: str | None = None) -> list[Term]:
+        """Exchanges of a name, or all."""
+        return [term for term in self.exchanges if name is None or term.op.name == name]
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What several devices exchange in a step.
+
+    Args:
+        devices: that share every layer.
+        exchanges: with their least times over the data sheet's links, and expected ones.
+    """
+
+    devices: int = 1
+    exchanges: tuple[Term, ...] = ()
+
+
+ALONE: Final = Together()
 
 
 def asked_step(measured: StepProfile) -> Step:
@@ -185,6 +83,7 @@ def compare_step(
     roofs: Roofs | None = None,
     expectation: Expectation | None = None,
     device: DeviceProfile | None = None,
+    together: Together = ALONE,
 ) -> StepComparison:
     """Joins the parts of a measured step with its operations, by name.
 
@@ -194,15 +93,19 @@ def compare_step(
         roofs: of the data sheet; None where the device is not in the database.
         expectation: constants of expected times; counts only beside roofs.
         device: whose measured roofs count beside these.
+        together: what its devices exchange, where they are several; links have no measured roof, and count as of the
+            data sheet.
     """
-    sides = _Sides(measured.phase, roofs, expectation if roofs is not None else None, device)
+    expected = expectation if roofs is not None else None
+    sides = _Sides(measured.phase, roofs, expected, device, together.exchanges, together.devices)
     work: defaultdict[str, list[Op]] = defaultdict(list)
     parts: defaultdict[str, list[Part]] = defaultdict(list)
     for op in ops:
         work[_row(op.name)].append(op)
     for part in measured.parts:
         parts[_row(part.name)].append(part)
-    rows = tuple(_compared(name, work[name], parts[name], sides) for name in dict.fromkeys((*work, *parts)))
+    links = (term.op.name for term in sides.exchanges)
+    rows = tuple(_compared(name, work[name], parts[name], sides) for name in dict.fromkeys((*work, *parts, *links)))
     whole = _whole(measured, ops, rows, sides)
     between = _between(whole, rows)
     return StepComparison(measured, (*rows, *between), _families(rows), whole)
@@ -214,11 +117,12 @@ def _row(name: str) -> str:
 
 def _compared(name: str, ops: Sequence[Op], parts: Sequence[Part], sides: _Sides) -> Compared:
     """One row of the operations and the measured parts of a name."""
-    family = ops[0].family if ops else parts[0].family
+    if not ops:
+        return _exchanged(name, parts, sides)
     bound, expected = _estimated(ops, sides)
     return Compared(
         name=name,
-        family=family,
+        family=ops[0].family,
         calls=sum(part.calls for part in parts),
         flops=sum(op.flops for op in ops),
         bytes=sum(op.bytes for op in ops),
@@ -228,6 +132,27 @@ def _compared(name: str, ops: Sequence[Op], parts: Sequence[Part], sides: _Sides
         expected=expected,
         datasheet=datasheet_least(ops, sides.roofs),
         measured=measured_least(ops, sides.device, sides.roofs),
+    )
+
+
+def _exchanged(name: str, parts: Sequence[Part], sides: _Sides) -> Compared:
+    """One row of exchanges between devices, which move no weights and no cache; or of a part that no operation has."""
+    links = sides.links(name)
+    known = sides.roofs is not None and bool(links)
+    bound = sum(term.bound for term in links)
+    least = Least(0.0, 0.0, bound) if known else None
+    return Compared(
+        name=name,
+        family=links[0].op.family if links else parts[0].family,
+        calls=sum(part.calls for part in parts),
+        flops=0.0,
+        bytes=0.0,
+        activation_bytes=0.0,
+        seconds=sum(part.sample.seconds for part in parts) if parts else None,
+        bound=bound if known else None,
+        expected=sum(term.expected for term in links) if known and sides.expectation is not None else None,
+        datasheet=least,
+        measured=None,
     )
 
 
@@ -290,6 +215,10 @@ def _whole(measured: StepProfile, ops: Sequence[Op], rows: Sequence[Compared], s
     """The step: its terms' sums, and in the expected time the host's."""
     seconds = None if measured.sample is None else measured.sample.seconds
     bound, kernels = _estimated(ops, sides)
+    links = sides.links() if sides.roofs is not None else []
+    linked = sum(term.bound for term in links)
+    bound = None if bound is None else bound + linked
+    kernels = None if kernels is None else kernels + sum(term.expected for term in links)
     return Compared(
         name=WHOLE,
         family="",
@@ -300,16 +229,22 @@ def _whole(measured: StepProfile, ops: Sequence[Op], rows: Sequence[Compared], s
         seconds=seconds,
         bound=bound,
         expected=None if kernels is None else kernels + _host(measured, ops, kernels, sides),
-        datasheet=datasheet_least(ops, sides.roofs),
-        measured=measured_least(ops, sides.device, sides.roofs),
+        datasheet=_with_links(datasheet_least(ops, sides.roofs), linked),
+        measured=_with_links(measured_least(ops, sides.device, sides.roofs), linked),
     )
+
+
+def _with_links(least: Least | None, linked: float) -> Least | None:
+    """The least time with that of exchanges, during which nothing is computed. [s]"""
+    return None if least is None else replace(least, bound=least.bound + linked)
 
 
 def _host(measured: StepProfile, ops: Sequence[Op], kernels: float, sides: _Sides) -> float:
     """Expected time of the host that kernels do not hide. [s]"""
     if sides.expectation is None:
         return 0.0
-    return sides.expectation.host(measured.phase, 1, measured.batch, sum(op.calls for op in ops), kernels)
+    calls = sum(op.calls for op in ops) + sum(term.op.calls for term in sides.exchanges)
+    return sides.expectation.host(measured.phase, sides.devices, measured.batch, calls, kernels)
 
 
 def _between(whole: Compared, rows: Sequence[Compared]) -> tuple[Compared, ...]:
@@ -359,16 +294,4 @@ def _joined(values: Iterable[Least | None]) -> Least | None:
     known = [value for value in every if value is not None]
     if not known or len(known) < len(every):
         return None
-    return Least(sum(map(_arithmetic, known)), sum(map(_memory, known)), sum(map(_bound, known)))
-
-
-def _arithmetic(least: Least) -> float:
-    return least.arithmetic
-
-
-def _memory(least: Least) -> float:
-    return least.memory
-
-
-def _bound(least: Least) -> float:
-    return least.bound
+    return Least(sum(map(arithmetic_of, known)), sum(map(memory_of, known)), sum(map(bound_of, known)))

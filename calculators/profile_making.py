@@ -17,6 +17,7 @@ from roofcast.calculators.profile_rows import (
     RoofsRow,
     ShareRow,
 )
+from roofcast.calculators.profile_rows_ranks import RanksRow
 from roofcast.calculators.profile_rows_time import TimeRow
 from roofcast.calculators.profiled import (
     Bandwidth,
@@ -33,8 +34,9 @@ from roofcast.modelspec.step import DECODE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roofcast.calculators.profile_compare import Compared, StepComparison
+    from roofcast.calculators.profile_compared import Compared, StepComparison
     from roofcast.calculators.profiled import AttentionPoint
+    from roofcast.calculators.profiled_ranks import RankGroup
     from roofcast.hwdb.accelerator import Accelerator
 
 ENGINE: Final = "roofcast"
@@ -56,6 +58,11 @@ def machine_row(machine: Machine) -> MachineRow:
         kernels=machine.kernels,
         remarks=list(machine.remarks),
     )
+
+
+def ranks_row(group: RankGroup | None) -> RanksRow | None:
+    """Who measured together; None of a device alone."""
+    return None if group is None else RanksRow(group.size, group.backend, group.hosts, group.library, group.link)
 
 
 def roofs_row(profile: DeviceProfile, accelerator: Accelerator | None) -> RoofsRow:
@@ -192,6 +199,7 @@ def measured_rows(
     machine: Machine | MachineRow,
     named: tuple[str, str | None],
     formats: tuple[str, str],
+    tp: int = 1,
 ) -> list[MeasuredRow]:
     """The points that ran, as `validate` reads them.
 
@@ -200,6 +208,7 @@ def measured_rows(
         machine: that they ran on.
         named: model, as asked for, and revision.
         formats: of weights and of the cache.
+        tp: devices that share every layer.
     """
     return [
         MeasuredRow(
@@ -218,6 +227,8 @@ def measured_rows(
             prompt=None if one.phase == DECODE else one.context,
             context=one.context if one.phase == DECODE else None,
             revision=named[1],
+            gpus=tp,
+            tp=tp,
         )
         for one in points
         if one.sample is not None

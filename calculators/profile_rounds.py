@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from roofcast.calculators.errors import UsageError
 from roofcast.calculators.profile_making import measured_rows, time_row
 from roofcast.calculators.profile_rows_rounds import RoundCostRow, RoundRow, SpedRow
 from roofcast.calculators.profiled import StepProfile
 from roofcast.calculators.roofline import timed
-from roofcast.calculators.speculative import MOST_DRAFTED, break_even_acceptance, check_acceptance, expected_tokens
+from roofcast.calculators.speculative import break_even_acceptance, expected_tokens
 from roofcast.modelspec.ops import step_ops
 from roofcast.modelspec.step import DECODE, decode_step
 
@@ -63,7 +62,9 @@ class RoundTimes:
         return (drafted * self.draft + self.verify) / self.decode
 
 
-def estimated(target: Side, draft: Side, batch: int, context: int, drafted: int) -> tuple[RoundTimes | None, RoundTimes | None]:
+def estimated(
+    target: Side, draft: Side, batch: int, context: int, drafted: int
+) -> tuple[RoundTimes | None, RoundTimes | None]:
     """Least times as `speculate` has them, and times by fitted constants; None of what is not known. [s]
 
     Args:
@@ -166,27 +167,3 @@ def step_measurements(
     samples = {(one.batch, one.context): one.draft if of_draft else one.decode for one in rounds}
     steps = [StepProfile(DECODE, *point, sample) for point, sample in samples.items() if sample is not None]
     return measured_rows(steps, machine, named, formats)
-
-
-def check_acceptances(acceptances: Iterable[float]) -> None:
-    """Refuses chances that cannot be.
-
-    Raises:
-        UsageError: naming the option and the first that cannot.
-    """
-    for one in acceptances:
-        try:
-            check_acceptance(one)
-        except UsageError as error:
-            raise UsageError(f"--acceptance {one:g}: {str(error).partition(': ')[2]}") from error
-
-
-def check_lengths(drafted: Iterable[int]) -> None:
-    """Refuses drafts of more tokens than anyone drafts.
-
-    Raises:
-        UsageError: naming the option and the first that cannot be.
-    """
-    for one in drafted:
-        if not 1 <= one <= MOST_DRAFTED:
-            raise UsageError(f"--k {one:,}: a round drafts 1 to {MOST_DRAFTED} tokens")

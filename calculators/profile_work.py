@@ -6,21 +6,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
-from roofcast.calculators.profile_compare import compare_step, measured_ops
-from roofcast.calculators.roofline import roofs_of
+from roofcast.calculators.parallel import exchange_cost, fabric_of
+from roofcast.calculators.profile_compare import Together, asked_step, compare_step, measured_ops
+from roofcast.calculators.roofline import LINK, Term, roofs_of
 from roofcast.calculators.weighing import storage_of
 from roofcast.hwdb.efficiency_files import OWN
 from roofcast.modelspec.formats import FORMATS
-from roofcast.modelspec.ops import Formats
+from roofcast.modelspec.ops import Formats, step_exchanges
 from roofcast.modelspec.program import build_program
 from roofcast.modelspec.sharding import Shards
 from roofcast.modelspec.storage import Average, Storage, uniform
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from roofcast.calculators.expected.expectation import Expectation
-    from roofcast.calculators.profile_compare import StepComparison
+    from roofcast.calculators.parallel import Fabric
+    from roofcast.calculators.profile_compared import StepComparison
     from roofcast.calculators.profiled import DeviceProfile, StepProfile
     from roofcast.calculators.roofline import Roofs
     from roofcast.hwdb.accelerator import Accelerator
@@ -56,11 +59,13 @@ class Against:
         roofs: of the data sheet.
         expectation: fitted constants.
         device: whose measured roofs count.
+        fabric: links of the data sheet between devices that share a model.
     """
 
     roofs: Roofs | None = None
     expectation: Expectation | None = None
     device: DeviceProfile | None = None
+    fabric: Fabric | None = None
 
 
 def activations_of(weights: str) -> str:
@@ -68,8 +73,8 @@ def activations_of(weights: str) -> str:
     return USUAL if weights == "fp8" else weights
 
 
-def counted(spec: ModelSpec, weights: str) -> Counted:
-    """The work of the profiler's decoder.
+def counted(spec: ModelSpec, weights: str, tp: int = 1) -> Counted:
+    """The work of the profiler's decoder on each of `tp` devices that share every layer.
 
     Of FP8 the matrices of layers are in 8 bits; embedding, head and routers are in 16.
 
@@ -82,16 +87,26 @@ def counted(spec: ModelSpec, weights: str) -> Counted:
         storage = Storage(dict.fromkeys(WIDE, wide), narrow, modules=dict.fromkeys(ROUTERS, wide))
     else:
         storage = uniform(FORMATS[weights])
-    return Counted(build_program(spec, storage, Shards()), Formats(FORMATS[activations], activations))
+    return Counted(build_program(spec, storage, Shards(tp)), Formats(FORMATS[activations], activations))
 
 
 def compared(step: StepProfile, work: Counted, against: Against) -> StepComparison:
     """A measured step beside its work, its bound and its expected time."""
     ops = measured_ops(work.program, work.formats, step)
-    return compare_step(step, ops, against.roofs, against.expectation, against.device)
+    together = Together(work.program.shards.tp, tuple(_exchanges(step, work, against)))
+    return compare_step(step, ops, against.roofs, against.expectation, against.device, together)
 
 
-def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file: Path | None) -> Against:
+def _exchanges(step: StepProfile, work: Counted, against: Against) -> Iterator[Term]:
+    """What the devices of a step exchange, with least and expected times where their links are known."""
+    for exchange in step_exchanges(work.program, asked_step(step)):
+        if against.fabric is not None:
+            cost, expectation = exchange_cost(exchange, against.fabric), against.expectation
+            expected = expectation.exchanged(exchange, against.fabric) if expectation is not None else 0.0
+            yield Term(exchange, cost.seconds, LINK, cost.seconds, moved=cost.moved, expected=expected)
+
+
+def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file: Path | None, tp: int = 1) -> Against:
     """Roofs of a data sheet, and the constants that count for this profiler there.
 
     Args:
@@ -99,6 +114,7 @@ def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file
         model: that was run.
         weights: format of them.
         file: of constants, which count before all others; None without.
+        tp: devices that share every layer.
 
     Raises:
         AcceleratorFileError: a file that cannot be read.
@@ -107,7 +123,7 @@ def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file
     found = expectation_of(accelerator, OWN, roofs, file)
     asked, program = FORMATS[weights], counted(model.spec, weights).program
     made = replace(found, kernels=kernels_of(model, asked), unlike=unlike_kinds(program))
-    return Against(roofs, made)
+    return Against(roofs, made, fabric=fabric_of(accelerator, tp, None) if tp > 1 else None)
 
 
 def stated_weights(model: Model) -> tuple[str, str | None]:

@@ -55,7 +55,9 @@ QueryHeads = Annotated[int, typer.Option("--heads", metavar="N", help="Query hea
 KvHeads = Annotated[int, typer.Option("--kv-heads", metavar="N", help="KV heads.")]
 HeadDim = Annotated[int, typer.Option("--head-dim", metavar="N", help="Width of a head.")]
 
-Tp = Annotated[int, typer.Option("--tp", metavar="N", help="Devices that share every layer, a process each.")]
+Tp = Annotated[
+    int | None, typer.Option("--tp", metavar="N", help="Devices that share every layer, a process each (default: 1).")
+]
 Backend = Annotated[
     str | None,
     typer.Option("--backend", metavar="NAME", help="nccl or gloo (default: nccl on NVIDIA and AMD, else gloo)."),
@@ -146,6 +148,9 @@ def prefill(
     weights: Weights = None,
     routing: Routing = "drawn",
     terms: Terms = False,
+    tp: Tp = None,
+    backend: Backend = None,
+    wait: Wait = "60s",
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,
@@ -160,6 +165,7 @@ def prefill(
 
     Time, rate and the share of the roofs that is reached, as a whole and by family of operations.
     """
+    from roofcast.cli.profiling_ranks import RanksAsked
     from roofcast.cli.profiling_steps import Model, answer_steps
 
     asked = Steps(prefill=(batch, prompt), decode=None)
@@ -168,6 +174,7 @@ def prefill(
         Model(model, weights, routing, seed, revision, offline),
         asked,
         (device, budget),
+        RanksAsked(tp, backend, wait),
         (format, out, strict),
         terms=terms,
     )
@@ -181,6 +188,9 @@ def decode(
     weights: Weights = None,
     routing: Routing = "drawn",
     terms: Terms = False,
+    tp: Tp = None,
+    backend: Backend = None,
+    wait: Wait = "60s",
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,
@@ -195,6 +205,7 @@ def decode(
 
     Time per output token, bytes read a second, and the share of the roofs that is reached, as a whole and by family.
     """
+    from roofcast.cli.profiling_ranks import RanksAsked
     from roofcast.cli.profiling_steps import Model, answer_steps
 
     asked = Steps(prefill=None, decode=(batch, context))
@@ -203,6 +214,7 @@ def decode(
         Model(model, weights, routing, seed, revision, offline),
         asked,
         (device, budget),
+        RanksAsked(tp, backend, wait),
         (format, out, strict),
         terms=terms,
     )
@@ -220,6 +232,9 @@ def compare(
     routing: Routing = "drawn",
     efficiency: options.EfficiencyName = "expected",
     saved: Saved = None,
+    tp: Tp = None,
+    backend: Backend = None,
+    wait: Wait = "60s",
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,
@@ -235,6 +250,7 @@ def compare(
     Which roof prefill and decode are under, by measurement; the roofline with the measured points with --out x.png.
     """
     from roofcast.cli.profiling_compare import answer_saved, refuse_measuring
+    from roofcast.cli.profiling_ranks import RanksAsked
     from roofcast.cli.profiling_steps import Model, answer_steps, phases_asked
 
     wanted, said = phases_asked(phase), Model(model, weights, routing, seed, revision, offline)
@@ -244,7 +260,8 @@ def compare(
         refuse_measuring(asking)
         answer_saved(saved, said, wanted, efficiency, output)
     else:
-        answer_steps("compare", said, asked, (device, budget), output, terms=True, efficiency=efficiency)
+        ranks = RanksAsked(tp, backend, wait)
+        answer_steps("compare", said, asked, (device, budget), ranks, output, terms=True, efficiency=efficiency)
 
 
 @profile.command("attention")

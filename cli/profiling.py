@@ -106,8 +106,11 @@ def bench_of(runtime: Runtime, seconds: float | None) -> Bench:
 
 
 @contextmanager
-def watching() -> Iterator[Watch | None]:
-    """A bar on stderr with what is being measured; None where stderr is no terminal."""
+def watching(runtime: Runtime | None = None) -> Iterator[Watch | None]:
+    """A bar on stderr with what is being measured; None where stderr is no terminal, and of a rank that does not answer."""
+    if runtime is not None and runtime.ranks is not None and not runtime.ranks.leads:
+        yield None
+        return
     with progress_of("starting") as bar:
         yield None if bar is None else bar.at
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import typer
 
     from roofcast.calculators.profile_rows import MachineRow, PointRow, ProfileResult
+    from roofcast.calculators.profile_rows_ranks import RanksRow
     from roofcast.calculators.profile_work import Against
     from roofcast.calculators.profiled import DeviceProfile, StepProfile
     from roofcast.cli.deploy import Efficiencies
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model as Loaded
 
 MEASURING = frozenset(
-    ("batch", "context", "prompt", "routing", "device", "budget", "seed")
+    ("batch", "context", "prompt", "routing", "device", "budget", "seed", "tp", "backend", "wait")
 )  # no part in a saved profile
 ABOVE = 1.3  # times a measured roof, above which it is said
 
@@ -41,6 +42,8 @@ class Profile:
         steps: of a model.
         weights: their format.
         left: labels of what was asked and not measured.
+        tp: devices that share every layer.
+        ranks: that measured; None of one.
     """
 
     machine: MachineRow
@@ -48,6 +51,8 @@ class Profile:
     steps: tuple[StepProfile, ...]
     weights: str
     left: tuple[str, ...] = ()
+    tp: int = 1
+    ranks: RanksRow | None = None
 
 
 def told(
@@ -67,7 +72,7 @@ def told(
     from roofcast.calculators.profile_work import activations_of, compared, counted
 
     accelerator = _accelerator(profile.machine.accelerator)
-    work = counted(loaded.spec, profile.weights)
+    work = counted(loaded.spec, profile.weights, profile.tp)
     against = _against(profile, loaded, accelerator, constants)
     rows = [point_row(compared(step, work, against)) for step in profile.steps]
     result = ProfileResult(
@@ -78,11 +83,14 @@ def told(
         device=None if profile.device is None else roofs_row(profile.device, accelerator),
         points=rows,
         measurements=measured_rows(
-            profile.steps, profile.machine, named, (profile.weights, activations_of(profile.weights))
+            profile.steps, profile.machine, named, (profile.weights, activations_of(profile.weights)), profile.tp
         ),
+        tp=profile.tp,
+        ranks=profile.ranks,
         unfinished=list(profile.left),
     )
-    return result, _constants_remarks(against) + remarks([], [above_roofs(rows)])
+    links = against.fabric.assumptions if against.fabric is not None else ()
+    return result, _constants_remarks(against) + remarks(links, [above_roofs(rows)])
 
 
 def above_roofs(rows: Sequence[PointRow]) -> str | None:
@@ -124,7 +132,7 @@ def _against(profile: Profile, loaded: Loaded, accelerator: Accelerator | None, 
 
     if accelerator is None:
         return Against(device=profile.device)
-    sides = against_datasheet(accelerator, loaded, profile.weights, constants.file)
+    sides = against_datasheet(accelerator, loaded, profile.weights, constants.file, profile.tp)
     return replace(sides, device=profile.device, expectation=sides.expectation if constants.wanted else None)
 
 
@@ -172,7 +180,7 @@ def answer_saved(
         raise ProfileFileError(f"--from {saved}: result.weights is null; it must be the format of the model's weights")
     loaded, named = _loaded(saved, found, model)
     device = None if found.device is None else device_of(found.device, machine_of(found.machine))
-    profile = Profile(found.machine, device, steps, found.weights, tuple(found.unfinished))
+    profile = Profile(found.machine, device, steps, found.weights, tuple(found.unfinished), found.tp, found.ranks)
     result, said = told("compare", profile, loaded, named, constants)
     inputs = {"model": named[0], "from": saved, "phases": list(phases), "efficiency": efficiency}
     target.present(profile_document(result, inputs, said + remarks(warnings=found.machine.remarks), terms=True))

@@ -23,6 +23,7 @@ from roofcast.calculators.profile_rows import (
     ShareRow,
     TimeRow,
 )
+from roofcast.calculators.profile_rows_rounds import DifferenceRow, RoundRow, SpeculationRow, TextRow
 from roofcast.calculators.profile_work import WEIGHTS
 from roofcast.calculators.profiled import COPY, EAGER, GRAPH, READ
 from roofcast.modelspec.errors import MalformedModelError
@@ -61,9 +62,19 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
         ("memory_bytes", "free_bytes", "l2_bytes", "sms", "flops", "bytes", "extra_bytes", "calls"), AMOUNT
     ),
     "spread": (0.0, 1e6),
+    **dict.fromkeys(("bound_decode_seconds", "expected_decode_seconds"), APART),
+    **dict.fromkeys(("plain_seconds", "speculative_seconds"), TIME),
+    **dict.fromkeys(("drafted", "prompts", "new_tokens", "tokens_per_round"), COUNT),
+    **dict.fromkeys(("draft_ratio", "verify_ratio", "bound_draft_ratio", "bound_verify_ratio"), SHARE),
+    **dict.fromkeys(("expected_draft_ratio", "expected_verify_ratio", "speedup", "scale"), SHARE),
+    **dict.fromkeys(("measured", "bound", "expected"), SHARE),
+    **dict.fromkeys(("acceptance", "break_even_acceptance"), (0.0, 1.0)),
+    "position": (0, 10**9),
 }
 OWN: Final[Mapping[tuple[type, str], tuple[float, float]]] = {
     (ShareRow, "seconds"): APART,
+    (DifferenceRow, "prompt"): (0, 10**9),
+    (TextRow, "rounds"): COUNT,
     (BandwidthRow, "bytes_per_second"): RATE,
     (ProductRow, "flops_per_second"): RATE,
 }
@@ -83,6 +94,8 @@ WORDS: Final[Mapping[tuple[type, str], tuple[str, ...]]] = {
     (PointRow, "routing"): ("", "drawn", "balanced"),
     (PartRow, "family"): FAMILIES,
     (ShareRow, "family"): ("", *FAMILIES),
+    (RoundRow, "launched"): LAUNCHES,
+    (SpeculationRow, "draft_weights"): WEIGHTS,
     (AttentionRow, "phase"): PHASES,
     (AttentionRow, "format"): WEIGHTS,
     (MeasuredRow, "weights"): WEIGHTS,

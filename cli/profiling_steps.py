@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UsageError
-from roofcast.cli.profiling import bench, leave, left_line, machine_remarks, seconds_of, watching, written
+from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, watching, written
 from roofcast.cli.session import Lookup, explain_or, load
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.profiled import DeviceProfile, StepProfile
     from roofcast.cli.profiling import Bench
     from roofcast.cli.profiling_asked import Steps
+    from roofcast.cli.profiling_ranks import RanksAsked
     from roofcast.modelspec.model import Model as Loaded
     from roofcast.profiler.decoder import Decoder
 
@@ -92,6 +94,7 @@ class Measured:
     left: tuple[str, ...]
     why: str
     assumptions: tuple[str, ...]
+    lost: bool = False
 
 
 def phases_asked(text: str | None) -> tuple[str, ...]:
@@ -112,6 +115,7 @@ def answer_steps(
     model: Model,
     asked: Steps,
     where: tuple[str | None, str | None],
+    ranks: RanksAsked,
     output: tuple[str | None, str | None, bool],
     *,
     terms: bool,
@@ -124,29 +128,46 @@ def answer_steps(
         model: whose steps.
         asked: batches and lengths.
         where: --device and --budget.
+        ranks: --tp, --backend and --wait.
         output: --format, --out and --strict.
         terms: whether text shows every term.
         efficiency: constants of expected times.
     """
-    from roofcast.calculators.profile_making import machine_row
+    from roofcast.calculators.deployment import check_shards
+    from roofcast.calculators.profile_making import machine_row, ranks_row
     from roofcast.cli.deploy import efficiency_of
     from roofcast.cli.profiling_compare import Profile, told
+    from roofcast.modelspec.sharding import Shards
     from roofcast.reports.profile import profile_document
 
     target = written(output[0], output[1], strict=output[2], charts=True, read=[model.name or "", efficiency])
     model.check()
     constants, seconds = efficiency_of(efficiency), seconds_of(where[1])
     points = {phase: asked.points(phase) for phase in asked.phases}
-    opened = bench(where[0], seconds)
+    team = ranks.settled(where[0])
+    opened = team.bench(seconds)
     chosen = choose(model, opened)
-    measured = measure(chosen, model, points, opened)
+    check_shards(chosen.loaded.spec, Shards(team.size))
+    with team.ranked(opened, partial(measure, chosen, model, points)) as joined:
+        measured = measure(chosen, model, points, joined)
+        group = joined.runtime.ranks.group if joined.runtime.ranks is not None else None
+    if not team.leads:
+        return
     machine = machine_row(opened.runtime.machine)
-    profile = Profile(machine, measured.device, measured.steps, chosen.weights, measured.left)
+    profile = Profile(
+        machine, measured.device, measured.steps, chosen.weights, measured.left, team.size, ranks_row(group)
+    )
     result, said = told(what, profile, chosen.loaded, (model.name or "", model.revision), constants)
     said += _remarks(chosen, measured, points) + machine_remarks(opened)
-    inputs = {**_inputs(model, points), "device": where[0], "budget_seconds": seconds, "efficiency": efficiency}
+    inputs = {
+        **_inputs(model, points),
+        "tp": team.size,
+        "device": where[0],
+        "budget_seconds": seconds,
+        "efficiency": efficiency,
+    }
     target.present(profile_document(result, inputs, said, terms=terms))
-    leave(measured.why, nothing=_nothing(measured))
+    leave(measured.why, nothing=_nothing(measured), lost=measured.lost)
 
 
 def _inputs(model: Model, points: Points) -> dict[str, object]:
@@ -250,8 +271,8 @@ def measure(chosen: Chosen, model: Model, points: Points, opened: Bench) -> Meas
     runtime, budget = opened.runtime, opened.budget
     steps: list[StepProfile] = []
     left: list[str] = []
-    decoder = None
-    with watching() as watch:
+    decoder, lost = None, False
+    with watching(runtime) as watch:
         formats = dict.fromkeys((chosen.weights, activations_of(chosen.weights)))
         device = quick_roofs(runtime, formats, budget, watch)
         why = device.stopped or (SPENT if budget.spent else "")
@@ -270,8 +291,8 @@ def measure(chosen: Chosen, model: Model, points: Points, opened: Bench) -> Meas
             swept = profile_steps(runtime, decoder, Asked(phase, some, routing), budget, watch)
             steps += swept.done
             left += swept.left
-            why = swept.why
-    return Measured(device, tuple(steps), tuple(left), why, () if decoder is None else decoder.assumptions)
+            why, lost = swept.why, swept.lost
+    return Measured(device, tuple(steps), tuple(left), why, () if decoder is None else decoder.assumptions, lost)
 
 
 def _decoder(chosen: Chosen, model: Model, opened: Bench) -> Decoder:

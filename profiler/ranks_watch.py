@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from time import monotonic
@@ -78,6 +79,9 @@ class Watcher:
             except Exception:  # noqa: BLE001 - likewise: the process that holds it has ended
                 found = None if self._over.is_set() else Loss((0,), f"rank 0 of {self.size} ended")
             if found is not None:
+                if not found.line:  # the first has ended well: so does this one
+                    with suppress(Exception):
+                        say_end(store, self.rank)
                 self._lose(found)
                 return
 

@@ -11,12 +11,14 @@ from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, plain
 from roofcast.reports.numbers import GIB
 from roofcast.reports.profile_machine import attention_tables, calibration_tables, device_tables
+from roofcast.reports.profile_rounds import round_lines, round_notes, round_records, round_tables
 from roofcast.reports.profile_steps import step_tables, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from roofcast.calculators.profile_rows import MachineRow, ProfileResult, RoofsRow
+    from roofcast.calculators.profile_rows_ranks import RanksRow
     from roofcast.reports.document import Table
 
 CHARTED: Final = frozenset(("prefill", "decode", "compare"))
@@ -72,12 +74,26 @@ def _lines(result: ProfileResult) -> Iterator[str]:
     model = f"{result.model} in {result.weights}, random weights, on " if result.model else ""
     yield f"{model}{machine.name}{known}"
     yield _software(machine)
+    if result.ranks is not None:
+        yield ranks_line(result.ranks)
     if result.device is not None:
         yield from _roofs(result.device)
     if result.calibration is not None:
         file = result.calibration.file
         yield f"constants written to {file}" if file else "constants are not written"
     yield from verdicts(result.points)
+    yield from round_lines(result)
+
+
+def ranks_line(ranks: RanksRow) -> str:
+    """Who measured together, and over what.
+
+    >>> from roofcast.calculators.profile_rows_ranks import RanksRow
+    >>> ranks_line(RanksRow(2, "nccl", 1, "NCCL 2.28.9", "18 NVLinks between each two"))
+    '2 ranks on 1 host, NCCL 2.28.9; 18 NVLinks between each two'
+    """
+    hosts = f"{ranks.hosts} host{'s' * (ranks.hosts > 1)}"
+    return "; ".join(filter(None, (f"{ranks.size} ranks on {hosts}, {ranks.library or ranks.backend}", ranks.link)))
 
 
 def _software(machine: MachineRow) -> str:
@@ -115,6 +131,8 @@ def _tables(result: ProfileResult, *, terms: bool) -> Iterator[Table]:
     yield from attention_tables(result.attention)
     if result.calibration is not None:
         yield from calibration_tables(result.calibration)
+    if result.speculation is not None:
+        yield from round_tables(result.speculation)
 
 
 def _points(result: ProfileResult) -> Iterator[dict[str, Any]]:
@@ -150,6 +168,7 @@ RECORDS: Final[dict[str, Callable[[ProfileResult], Iterator[dict[str, Any]]]]] =
     "device": _device,
     "attention": _attention,
     "calibrate": _calibration,
+    "speculate": round_records,
 }
 
 
@@ -158,7 +177,7 @@ def _notes(result: ProfileResult) -> Remarks:
     steps, device = bool(result.points), result.what == "device"
     return remarks(
         notes=[
-            TIMES_NOTE if steps or result.attention or device else None,
+            TIMES_NOTE if steps or result.attention or device or result.what == "speculate" else None,
             DEVICE_NOTE if device else None,
             SHARES_NOTE if steps else None,
             LEAST_NOTE if steps else None,
@@ -166,5 +185,6 @@ def _notes(result: ProfileResult) -> Remarks:
             PARTS_NOTE if any(point.parts for point in result.points) else None,
             ATTENTION_NOTE if result.attention else None,
             CALIBRATION_NOTE if result.calibration is not None else None,
+            *(() if result.speculation is None else round_notes(result.speculation)),
         ]
     )

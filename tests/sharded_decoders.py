@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.modelspec.attention import GroupedAttention
 from roofcast.modelspec.ffn import DenseFeedForward, MoeFeedForward
-from roofcast.modelspec.spec import ModelSpec
 from roofcast.profiler.decoder import Decoder, Setup
 from roofcast.profiler.ranks_start import Wanted, together
-from roofcast.profiler.runtime import Runtime
 from roofcast.profiler.torch_kernels import TorchKernels
 from tests.tiny_decoders import BUILT, DENSE, HIDDEN, MLA, cpu, layer, spec_of
+
+if TYPE_CHECKING:
+    from roofcast.modelspec.spec import ModelSpec
+    from roofcast.profiler.runtime import Runtime
 
 BATCH: Final = 2
 FIRST: Final = 5  # tokens of the prompt

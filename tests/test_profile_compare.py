@@ -10,14 +10,12 @@ import pytest
 from roofcast.calculators.phases import Asked, answer_point
 from roofcast.calculators.profile_compare import (
     BETWEEN,
-    Compared,
-    Least,
-    StepComparison,
     asked_step,
     compare_step,
     measured_least,
     measured_ops,
 )
+from roofcast.calculators.profile_compared import Compared, Least, StepComparison
 from roofcast.calculators.profiled import (
     Bandwidth,
     DeviceProfile,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from roofcast.profiler.errors import ProfileUsageError  # noqa: E402 - needs torch
-from roofcast.profiler.sharding import Share  # noqa: E402 - likewise
 from tests.sharded_decoders import KINDS, built, over, told  # noqa: E402 - likewise
 from tests.tiny_decoders import cpu  # noqa: E402 - likewise
 

@@ -1,0 +1,368 @@
+"""`profile speculate`: rounds of two decoders on this machine, beside what `speculate` says of them, and real text."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from roofcast.calculators.answer import Remarks, remarks
+from roofcast.calculators.errors import UsageError
+from roofcast.cli.profiling import bench, leave, left_line, machine_remarks, seconds_of, watching, written
+from roofcast.cli.profiling_asked import MOST_POINTS, Steps
+from roofcast.cli.profiling_steps import STEADY, Model, choose
+from roofcast.cli.speculation_numbers import numbers, whole_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from roofcast.calculators.profile_rounds import Side
+    from roofcast.calculators.profile_rows import MachineRow, MeasuredRow, ProfileResult
+    from roofcast.calculators.profiled import Sample
+    from roofcast.calculators.profiled_rounds import RoundProfile
+    from roofcast.cli.profiling import Bench
+    from roofcast.cli.profiling_steps import Chosen
+    from roofcast.profiler.decoder import Decoder
+    from roofcast.profiler.speculative import Pair
+
+ROUTING = "drawn"
+MOST_NEW = 100_000  # tokens of a text
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What options ask, as they were written.
+
+    Args:
+        names: of target and draft.
+        points: --k, --batch, --context and --acceptance.
+        weights: --weights and --draft-weights.
+        text: --text and --tokens.
+        seed: of the random weights.
+    """
+
+    names: tuple[str, str]
+    points: tuple[str, str, str, str]
+    weights: tuple[str | None, str | None]
+    text: tuple[str | None, int]
+    seed: int
+
+    def models(self, revision: str | None, *, offline: bool) -> tuple[Model, Model]:
+        """Target and draft; a revision is the target's.
+
+        Raises:
+            UsageError: what cannot be of one of them.
+        """
+        target, draft = (
+            Model(name, weights, ROUTING, self.seed, revised, offline)
+            for name, weights, revised in zip(self.names, self.weights, (revision, None), strict=True)
+        )
+        target.check()
+        try:
+            draft.check()
+        except UsageError as error:
+            raise UsageError(_of_draft(error)) from error
+        return target, draft
+
+    def plan(self) -> Plan:
+        """The rounds.
+
+        Raises:
+            UnitError, UsageError: naming the option.
+        """
+        from roofcast.calculators.speculative import check_acceptance
+
+        k, batch, context, acceptance = self.points
+        drafted, pairs = whole_numbers(k), Steps(None, (batch, context)).points("decode")
+        rates = tuple(dict.fromkeys(numbers(acceptance, "--acceptance")))
+        for rate in rates:
+            try:
+                check_acceptance(rate)
+            except UsageError as error:
+                raise UsageError(f"--{error}") from error
+        if len(drafted) * len(pairs) > MOST_POINTS:
+            many = len(drafted) * len(pairs)
+            raise UsageError(f"--k, --batch and --context make {many:,} rounds; at most {MOST_POINTS} at once")
+        return Plan(tuple((*pair, length) for pair in pairs for length in drafted), rates)
+
+    def check_text(self) -> None:
+        """Refuses texts that cannot be.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        text, new = self.text
+        if not 0 <= new <= MOST_NEW:
+            raise UsageError(f"--tokens {new:,}: new tokens of each prompt are 0, which writes none, to {MOST_NEW:,}")
+        if text is not None and not new:
+            raise UsageError("--text says what is continued, --tokens 0 that nothing is; leave one of them out")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Rounds to time, and the acceptances that they are held against.
+
+    Args:
+        points: batch, context and k, all k of a batch and context after one another.
+        acceptances: chances that a drafted token is accepted. [-]
+    """
+
+    points: tuple[tuple[int, int, int], ...]
+    acceptances: tuple[float, ...]
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a cache of any round holds at most. [token]"""
+        return max(context + drafted for _, context, drafted in self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured, what is left and why, and what the decoders assume."""
+
+    rounds: tuple[RoundProfile, ...]
+    left: tuple[str, ...]
+    why: str
+    assumptions: tuple[str, ...] = ()
+
+
+def answer_speculate(
+    asked: Asked,
+    lookup: tuple[str | None, bool],
+    where: tuple[str | None, str | None],
+    output: tuple[str | None, str | None, bool],
+) -> None:
+    """Measures rounds, and prints them beside what they could be.
+
+    Args:
+        asked: what is measured.
+        lookup: --revision and --offline.
+        where: --device and --budget.
+        output: --format, --out and --strict.
+    """
+    from roofcast.reports.profile import profile_document
+
+    read = [*asked.names, *([asked.text[0]] if asked.text[0] else [])]
+    target = written(output[0], output[1], strict=output[2], read=read)
+    models, plan, seconds = asked.models(lookup[0], offline=lookup[1]), asked.plan(), seconds_of(where[1])
+    asked.check_text()
+    opened = bench(where[0], seconds)
+    chosen = _chosen(models, opened)
+    measured = measure(chosen, models, plan, opened)
+    result, said = told(chosen, models, plan, measured, opened)
+    inputs = {
+        "target": asked.names[0],
+        "draft": asked.names[1],
+        "points": [list(point) for point in plan.points],
+        "acceptance": list(plan.acceptances),
+        "weights": asked.weights[0],
+        "draft_weights": asked.weights[1],
+        "text": asked.text[0],
+        "tokens": asked.text[1],
+        "seed": asked.seed,
+        "revision": lookup[0],
+        "device": where[0],
+        "budget_seconds": seconds,
+    }
+    target.present(profile_document(result, inputs, said + machine_remarks(opened)))
+    leave(measured.why, nothing=_nothing(measured))
+
+
+def _of_draft(error: Exception) -> str:
+    """A complaint about an option of the target, of the draft's."""
+    return str(error).replace("--weights", "--draft-weights", 1)
+
+
+def _chosen(models: tuple[Model, Model], opened: Bench) -> tuple[Chosen, Chosen]:
+    """Both models, loaded, with the format of their weights.
+
+    Raises:
+        ModelError, UnavailableError, ProfileUsageError: what is wrong with one of them.
+    """
+    from roofcast.profiler.errors import ProfileUsageError
+
+    target = choose(models[0], opened)
+    try:
+        return target, choose(models[1], opened)
+    except ProfileUsageError as error:
+        raise ProfileUsageError(_of_draft(error)) from error
+
+
+def measure(chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], plan: Plan, opened: Bench) -> Measured:
+    """Both decoders, then rounds; no weight is drawn where no round would follow.
+
+    Raises:
+        UnavailableError, WrongOutputError: what keeps them from being measured.
+    """
+    from roofcast.profiler.speculative import profile_rounds, round_label
+    from roofcast.profiler.sweep import INTERRUPTED, SPENT
+
+    left = tuple(round_label(*point) for point in plan.points)
+    if opened.budget.spent:
+        return Measured((), left, SPENT)
+    with watching() as watch:
+        if watch is not None:
+            watch(f"random weights of {chosen[0].loaded.name} and {chosen[1].loaded.name}", 0, 1)
+        try:
+            pair = _pair(chosen, models, opened)
+        except KeyboardInterrupt:
+            return Measured((), left, INTERRUPTED)
+        swept = profile_rounds(opened.runtime, pair, plan.points, opened.budget, watch)
+    said = _assumed(chosen, pair)
+    del pair
+    gc.collect()  # real text needs the memory
+    opened.runtime.release()
+    return Measured(swept.done, swept.left, swept.why, said)
+
+
+def _pair(chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], opened: Bench) -> Pair:
+    from roofcast.profiler.speculative import Pair
+
+    target, draft = (_decoder(one, model, opened) for one, model in zip(chosen, models, strict=True))
+    return Pair(target, draft)
+
+
+def _decoder(chosen: Chosen, model: Model, opened: Bench) -> Decoder:
+    from roofcast.calculators.profile_work import activations_of
+    from roofcast.profiler.decoder import Decoder, Setup
+    from roofcast.profiler.kernel_choice import choose_kernels
+
+    setup = Setup(chosen.weights, activations_of(chosen.weights), model.routing, model.seed)
+    return Decoder(chosen.loaded.spec, opened.runtime, choose_kernels(opened.runtime), setup)
+
+
+def _assumed(chosen: tuple[Chosen, Chosen], pair: Pair) -> tuple[str, ...]:
+    """What the decoders leave out, and what becomes of vocabularies that differ."""
+    names = [one.loaded.name for one in chosen]
+    said = [
+        f"{name}: {line}"
+        for name, made in zip(names, (pair.target, pair.draft), strict=True)
+        for line in made.assumptions
+    ]
+    if pair.clamped:
+        rows = " and ".join(
+            f"{name} {made.embedding.shape[0]:,}" for name, made in zip(names, (pair.target, pair.draft), strict=True)
+        )
+        said.append(
+            f"vocabularies differ ({rows} tokens): ids are kept below {pair.tokens:,}, which times of random weights allow; real "
+            "text needs a draft that speaks the target's tokens"
+        )
+    return tuple(said)
+
+
+def told(
+    chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], plan: Plan, measured: Measured, opened: Bench
+) -> tuple[ProfileResult, Remarks]:
+    """The answer, rounds beside their estimates where the device is in the database."""
+    from roofcast.calculators.profile_making import machine_row
+    from roofcast.calculators.profile_rounds import round_row
+    from roofcast.calculators.profile_rows import ProfileResult
+    from roofcast.calculators.profile_rows_rounds import SpeculationRow
+
+    sides = tuple(_side(one, opened) for one in chosen)
+    machine = machine_row(opened.runtime.machine)
+    speculation = SpeculationRow(
+        target=chosen[0].loaded.name,
+        draft=chosen[1].loaded.name,
+        draft_weights=chosen[1].weights,
+        rounds=[round_row(one, sides[0], sides[1], plan.acceptances) for one in measured.rounds],
+        texts=[],
+        transformers=None,
+    )
+    result = ProfileResult(
+        what="speculate",
+        machine=machine,
+        model=chosen[0].loaded.name,
+        weights=chosen[0].weights,
+        speculation=speculation,
+        measurements=_measurements(chosen, models, measured, machine),
+        unfinished=list(measured.left),
+    )
+    return result, _remarks(chosen, plan, measured) + _constants(sides)
+
+
+def _side(chosen: Chosen, opened: Bench) -> Side:
+    """A model's work, and roofs and constants of the device where it is in the database."""
+    from roofcast.calculators.profile_rounds import Side
+    from roofcast.calculators.profile_work import Against, against_datasheet
+
+    accelerator = opened.accelerator
+    if accelerator is None:
+        return Side(chosen.work, Against())
+    return Side(chosen.work, against_datasheet(accelerator, chosen.loaded, chosen.weights, None))
+
+
+def _measurements(
+    chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], measured: Measured, machine: MachineRow
+) -> list[MeasuredRow]:
+    """Plain decode steps of both, as `validate` reads them."""
+    from roofcast.calculators.profile_rounds import step_measurements
+    from roofcast.calculators.profile_work import activations_of
+
+    rows: list[MeasuredRow] = []
+    for number, (one, model) in enumerate(zip(chosen, models, strict=True)):
+        formats = one.weights, activations_of(one.weights)
+        named = model.name or "", model.revision
+        rows += step_measurements(measured.rounds, machine, named, formats, of_draft=bool(number))
+    return rows
+
+
+def _remarks(chosen: tuple[Chosen, Chosen], plan: Plan, measured: Measured) -> Remarks:
+    """What was assumed of the models, what is left, what did not run."""
+    from roofcast.profiler.speculative import round_label
+
+    said = (
+        line
+        for one in chosen
+        for line in (one.assumed, *(f"{one.loaded.name}: {said}" for said in one.loaded.spec.assumptions))
+    )
+    failed = [
+        f"{round_label(one.batch, one.context, one.drafted)} did not run: {one.problem}"
+        for one in measured.rounds
+        if one.problem
+    ]
+    warnings = [left_line(measured.left, measured.why), *failed, *(_beyond(one, plan) for one in chosen)]
+    return remarks([*said, *measured.assumptions], [*warnings, _unsteady(measured)])
+
+
+def _beyond(chosen: Chosen, plan: Plan) -> str | None:
+    most = chosen.loaded.spec.max_context
+    if most is None or plan.longest <= most:
+        return None
+    return f"{chosen.loaded.name}: {plan.longest:,} tokens are beyond the {most:,} that its config allows"
+
+
+def _samples(measured: Measured) -> Iterator[Sample]:
+    for one in measured.rounds:
+        every = (one.decode, one.draft, one.drafting, one.verify, one.round)
+        yield from (sample for sample in every if sample is not None)
+
+
+def _unsteady(measured: Measured) -> str | None:
+    """What to say where times of the same work differ by much."""
+    ran = list(dict.fromkeys(_samples(measured)))
+    apart = sum(sample.high > STEADY * sample.low for sample in ran)
+    if not apart:
+        return None
+    return (
+        f"{apart:,} of {len(ran):,} times differ by more than {STEADY - 1:.0%} from the 10th to the 90th percentile: something "
+        "else may use the machine, or its clock changes"
+    )
+
+
+def _constants(sides: tuple[Side, ...]) -> Remarks:
+    """Whose constants expected times are of."""
+    used = [one for side in sides if side.against.expectation is not None for one in side.against.expectation.used]
+    files: dict[str, list[str]] = {}
+    for one in used:
+        files.setdefault(one.file, []).append(one.family)
+    said = "; ".join(f"{', '.join(dict.fromkeys(families))} from {name}" for name, families in files.items())
+    return remarks(notes=[f"expect: by constants of {said}" if said else None])
+
+
+def _nothing(measured: Measured) -> str | None:
+    """What to say where no round ran; None where one did."""
+    if any(one.round is not None for one in measured.rounds):
+        return None
+    problem = next((one.problem for one in measured.rounds if one.problem), None)
+    return f"no round could be measured: {problem or measured.why}"
