@@ -68,7 +68,8 @@ def estimated(
     """Least times as `speculate` has them, and times by fitted constants; None of what is not known. [s]
 
     Args:
-        target, draft: the models.
+        target: the model that is sped up.
+        draft: the one that drafts.
         batch: sequences.
         context: tokens of each, with the first that is verified. [token]
         drafted: k. [token]
@@ -102,7 +103,8 @@ def round_row(one: RoundProfile, target: Side, draft: Side, acceptances: Sequenc
 
     Args:
         one: as measured.
-        target, draft: the models.
+        target: the model that is sped up.
+        draft: the one that drafts.
         acceptances: chances that a drafted token is accepted. [-]
     """
     bound, expected = estimated(target, draft, one.batch, one.context, one.drafted)

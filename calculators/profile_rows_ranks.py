@@ -36,41 +36,41 @@ class ExchangeRow:
     time: TimeRow | None
     """Of one, that of the slowest rank; null where it could not run."""
     bytes_per_second: float | None
-    """Payload over the median time. [B/s]"""
+    """Payload over the median time; null likewise. [B/s]"""
     link_bytes_per_second: float | None
-    """Bytes that a rank has to send whatever the way, over the median time: what nccl-tests call bus bandwidth. [B/s]"""
+    """Bytes that a rank has to send whatever the way, over the median time: what nccl-tests call bus bandwidth; null likewise. [B/s]"""
     bound_seconds: float | None
-    """Least time over the data sheet's links; null where the device is not in the database or has none. [s]"""
+    """Least time over the data sheet's links; null where it has none, or exchanges do not go over them. [s]"""
     expected_seconds: float | None
-    """By fitted constants; null where there are none. [s]"""
+    """By fitted constants; null likewise. [s]"""
     of_datasheet: float | None
-    """Least time over the measured time: share of the data sheet's link. [-]"""
+    """Least time over the measured time: share of the data sheet's link; null likewise. [-]"""
     checked_ranks: int
-    """Ranks on which every element of the result was right."""
+    """Ranks that got a result, every element of which was right."""
     problem: str | None
     """Why it could not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """What a pattern's times over sizes come to: t = latency + bytes that a rank sends / bandwidth."""
+    """What a pattern's times over sizes come to: t = latency + bytes that a rank has to send / bandwidth."""
 
     pattern: str
     """As of the exchanges."""
     launched: str
     """eager or graph."""
-    latency_seconds: float
-    """Fitted: of no bytes. [s]"""
-    bytes_per_second: float
-    """Fitted: of each further byte that a rank sends. [B/s]"""
+    latency_seconds: float | None
+    """Fitted: of no bytes; null of one size. [s]"""
+    bytes_per_second: float | None
+    """Fitted: of each further byte that a rank has to send; null of one size, or where times do not grow with it. [B/s]"""
+    worst_error: float | None
+    """The largest |fitted / measured - 1|; null where nothing is fitted. [-]"""
     least_seconds: float
     """Measured: the quickest of all sizes. [s]"""
     best_bytes_per_second: float
     """Measured: the largest bus bandwidth of all sizes. [B/s]"""
-    worst_error: float
-    """The largest |fitted / measured - 1|. [-]"""
     points: int
-    """Sizes that it is fitted to."""
+    """Sizes that were measured."""
 
 
 @dataclass(frozen=True, slots=True)

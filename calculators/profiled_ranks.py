@@ -38,7 +38,7 @@ class Exchanged:
             or has to send (all_to_all, point_to_point). [B]
         launched: `eager` or `graph`.
         sample: time of one, that of the slowest rank; None where it could not run.
-        checked: ranks on which every element of the result was right.
+        checked: ranks that got a result, every element of which was right.
         problem: why it could not run, in one line.
     """
 

@@ -120,7 +120,7 @@ def machine_remarks(opened: Bench) -> Remarks:
     from roofcast.calculators.answer import remarks
 
     machine = opened.runtime.machine
-    unknown = f"{machine.name} is not in the database: measured roofs stand alone (README.md tells how to add it)"
+    unknown = f"{machine.name} is not in the database: what is measured stands alone (README.md tells how to add it)"
     minutes = f"on a processor measuring ends after {PROCESSOR / 60:.0f} minutes where --budget does not say otherwise"
     notes = [unknown if machine.accelerator is None else None, minutes if opened.limited else None]
     return remarks(warnings=machine.remarks, notes=notes)

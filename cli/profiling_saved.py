@@ -23,11 +23,12 @@ from roofcast.calculators.profile_rows import (
     ShareRow,
     TimeRow,
 )
+from roofcast.calculators.profile_rows_ranks import CollectivesRow, ExchangeRow, LinkRow, RanksRow
 from roofcast.calculators.profile_rows_rounds import DifferenceRow, RoundRow, SpeculationRow, TextRow
 from roofcast.calculators.profile_work import WEIGHTS
 from roofcast.calculators.profiled import COPY, EAGER, GRAPH, READ
 from roofcast.modelspec.errors import MalformedModelError
-from roofcast.modelspec.op import FAMILIES
+from roofcast.modelspec.op import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, FAMILIES, POINT_TO_POINT, REDUCE_SCATTER
 from roofcast.modelspec.step import DECODE, PREFILL
 from roofcast.modelspec.strictjson import quoted, read_object, short
 
@@ -80,6 +81,7 @@ OWN: Final[Mapping[tuple[type, str], tuple[float, float]]] = {
 }
 MULTIPLIED: Final = (*WEIGHTS, "tf32")
 PHASES: Final = (PREFILL, DECODE)
+PATTERNS: Final = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, POINT_TO_POINT)
 LAUNCHES: Final = (EAGER, GRAPH)
 #: row and field -> the words that may stand there
 WORDS: Final[Mapping[tuple[type, str], tuple[str, ...]]] = {
@@ -100,6 +102,10 @@ WORDS: Final[Mapping[tuple[type, str], tuple[str, ...]]] = {
     (AttentionRow, "format"): WEIGHTS,
     (MeasuredRow, "weights"): WEIGHTS,
     (MeasuredRow, "kv"): WEIGHTS,
+    (RanksRow, "backend"): ("nccl", "gloo"),
+    (CollectivesRow, "number_format"): WEIGHTS,
+    **dict.fromkeys(((ExchangeRow, "launched"), (LinkRow, "launched")), LAUNCHES),
+    **dict.fromkeys(((ExchangeRow, "pattern"), (LinkRow, "pattern")), PATTERNS),
 }
 
 

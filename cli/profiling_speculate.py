@@ -73,17 +73,20 @@ class Asked:
         from roofcast.calculators.speculative import check_acceptance
 
         k, batch, context, acceptance = self.points
-        drafted, pairs = whole_numbers(k), Steps(None, (batch, context)).points("decode")
-        rates = tuple(dict.fromkeys(numbers(acceptance, "--acceptance")))
-        for rate in rates:
-            try:
+        pairs, rates = (
+            Steps(None, (batch, context)).points("decode"),
+            dict.fromkeys(numbers(acceptance, "--acceptance")),
+        )
+        try:
+            drafted = whole_numbers(k)
+            for rate in rates:
                 check_acceptance(rate)
-            except UsageError as error:
-                raise UsageError(f"--{error}") from error
+        except UsageError as error:
+            raise UsageError(f"--{str(error).removeprefix('--')}") from error
         if len(drafted) * len(pairs) > MOST_POINTS:
             many = len(drafted) * len(pairs)
             raise UsageError(f"--k, --batch and --context make {many:,} rounds; at most {MOST_POINTS} at once")
-        return Plan(tuple((*pair, length) for pair in pairs for length in drafted), rates)
+        return Plan(tuple((*pair, length) for pair in pairs for length in drafted), tuple(rates))
 
     def check_text(self) -> None:
         """Refuses texts that cannot be.
@@ -239,12 +242,11 @@ def _assumed(chosen: tuple[Chosen, Chosen], pair: Pair) -> tuple[str, ...]:
         for name, made in zip(names, (pair.target, pair.draft), strict=True)
         for line in made.assumptions
     ]
-    if pair.clamped:
-        rows = " and ".join(
-            f"{name} {made.embedding.shape[0]:,}" for name, made in zip(names, (pair.target, pair.draft), strict=True)
-        )
+    rows = [int(made.embedding.shape[0]) for made in (pair.target, pair.draft)]
+    if rows[0] != rows[1]:
+        both = " and ".join(f"{name} {count:,}" for name, count in zip(names, rows, strict=True))
         said.append(
-            f"vocabularies differ ({rows} tokens): ids are kept below {pair.tokens:,}, which times of random weights allow; real "
+            f"vocabularies differ ({both} tokens): ids are kept below {pair.tokens:,}, which times of random weights allow; real "
             "text needs a draft that speaks the target's tokens"
         )
     return tuple(said)

@@ -27,6 +27,8 @@ GLOO: Final = "gloo"
 #: what newer torch calls an exchange, before the name that older ones know
 GATHER: Final = ("all_gather_single", "all_gather_into_tensor")
 SCATTER: Final = ("reduce_scatter_single", "reduce_scatter_tensor")
+#: what torch says of an exchange that its library has not, or not of this format: no rank is lost by that
+LACKING: Final = ("not support", "unsupported", "not implemented", "invalid scalar type", "no backend type")
 
 
 @dataclass(slots=True)
@@ -188,7 +190,10 @@ class Ranks:
         module = self.torch.distributed
         kinds = tuple(filter(None, (getattr(module, name, None) for name in ("DistError", "DistBackendError"))))
         words = ("gloo", "connection", "timed out", "timeout", "socket", "store")
-        return isinstance(error, kinds) or any(word in str(error).lower() for word in words)
+        said = str(error).lower()
+        if any(word in said for word in LACKING):
+            return False
+        return isinstance(error, kinds) or any(word in said for word in words)
 
     def refuse_lost(self) -> None:
         """Refuses to go on without one.

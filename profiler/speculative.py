@@ -44,13 +44,12 @@ class Pair:
     @property
     def tokens(self) -> int:
         """Tokens that both have rows for: the ids that they exchange stay below it."""
-        return min(self.target.embedding.shape[0], self.draft.embedding.shape[0])
+        return min(int(one.embedding.shape[0]) for one in (self.target, self.draft))
 
     @property
     def clamped(self) -> bool:
         """Whether one of them may choose an id that the other has no row for."""
-        heads = (self.target.head.data.shape[0], self.draft.head.data.shape[0])
-        return max(heads) > self.tokens
+        return max(int(one.head.data.shape[0]) for one in (self.target, self.draft)) > self.tokens
 
 
 class Round:

@@ -25,6 +25,7 @@ TILE: Final = 64  # places that a program reads at once
 WIDE: Final = 16384  # elements of keys and values in a tile, above which two tiles in flight are what fits
 MOST_ROWS: Final = 64  # queries of a program, where several new tokens are asked: more are cut into blocks
 ROW_BYTES: Final = 16384  # of these queries at most
+FEW_WARPS, MANY_WARPS = 4, 8  # of a program for one new token; for several, whose tiles spill the registers of four
 
 
 @triton.jit
@@ -47,6 +48,37 @@ def softened(score, seen, peak, total):
 
 
 @triton.jit
+def asked_rows(
+    place, block, batch, head, H, window,
+    GROUP: tl.constexpr, NEW: tl.constexpr, ROWS: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Rows of a block of queries: which they are of all, the last place that each sees, and where their tokens begin and end."""
+    rows = block * ROWS + tl.arange(0, ROWS)
+    if NEW == 1:
+        last, length = place, place + 1
+        first = first_seen(length, window, WINDOW, CHUNK)
+        heads = batch.to(tl.int64) * H + head * GROUP + rows
+    else:
+        last = place + rows // GROUP
+        length = place + tl.minimum((block * ROWS + ROWS - 1) // GROUP + 1, NEW)
+        first = first_seen(place + block * ROWS // GROUP + 1, window, WINDOW, CHUNK)
+        heads = (batch.to(tl.int64) * NEW + rows // GROUP) * H + head * GROUP + rows % GROUP
+    return heads, rows < GROUP * NEW, last, first, length
+
+
+@triton.jit
+def shown_to(spots, seen, last, window, NEW: tl.constexpr, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """Which places of a tile each row sees: all that the block does where it is of one token, else up to its own."""
+    shown = seen[None, :]
+    if NEW > 1:
+        shown = shown & (spots[None, :] <= last[:, None])
+        if WINDOW:
+            oldest = last // window * window if CHUNK else last - window + 1
+            shown = shown & (spots[None, :] >= oldest[:, None])
+    return shown
+
+
+@triton.jit
 def decode_kernel(
     queries, places, keys, values, parts, peaks, sums,
     S, H, K, D, V, window, scale,
@@ -65,16 +97,8 @@ def decode_kernel(
     let_next(CHAINED)
     wait_last(CHAINED)
     place = tl.load(places + batch)
-    rows, cols, vcols = block * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE), tl.arange(0, VWIDE)
-    live = rows < GROUP * NEW
-    if NEW == 1:
-        first, length = first_seen(place + 1, window, WINDOW, CHUNK), place + 1
-        heads = batch.to(tl.int64) * H + head * GROUP + rows
-    else:
-        first = first_seen(place + block * ROWS // GROUP + 1, window, WINDOW, CHUNK)
-        length = place + tl.minimum((block * ROWS + ROWS - 1) // GROUP + 1, NEW)
-        at_most = place + rows // GROUP  # the last place that a row sees, its own
-        heads = (batch.to(tl.int64) * NEW + rows // GROUP) * H + head * GROUP + rows % GROUP
+    heads, live, last, first, length = asked_rows(place, block, batch, head, H, window, GROUP, NEW, ROWS, WINDOW, CHUNK)
+    cols, vcols = tl.arange(0, WIDE), tl.arange(0, VWIDE)
     step = tl.cdiv(tl.cdiv(length - first, SPLITS), TILE) * TILE
     begin = first + split * step
     end = tl.minimum(begin + step, length)
@@ -99,12 +123,7 @@ def decode_kernel(
             k = tl.load(keys + at[:, None] * D + cols[None, :], mask=seen[:, None] & (cols < D)[None, :], other=0.0)
             v = tl.load(values + at[:, None] * V + vcols[None, :], mask=seen[:, None] & (vcols < V)[None, :], other=0.0)
         score = tl.dot(q, tl.trans(k).to(q.dtype), input_precision="ieee")
-        shown = seen[None, :]
-        if NEW > 1:
-            shown = shown & (spots[None, :] <= at_most[:, None])
-            if WINDOW:
-                oldest = at_most // window * window if CHUNK else at_most - window + 1
-                shown = shown & (spots[None, :] >= oldest[:, None])
+        shown = shown_to(spots, seen, last, window, NEW, WINDOW, CHUNK)
         weight, shrink, peak, total = softened(score, shown, peak, total)
         acc = tl.dot(weight.to(q.dtype), v.to(q.dtype), acc * shrink[:, None], input_precision="ieee")
     spot = heads * SPLITS + split
@@ -214,6 +233,6 @@ def attend(queries: Tensor, places: Tensor, heads: Heads, cache: Cache, out: Ten
         capacity, heads.query, kv, d, v, heads.window or 0, heads.scale * LOG2E,
         group, new, blocks, heads.window is not None, heads.chunk,
         rows, TILE, wide, value_wide, wide == d and value_wide == v, splits, chained,
-        num_warps=4, num_stages=stages, **early(chained),
+        num_warps=FEW_WARPS if new == 1 else MANY_WARPS, num_stages=stages, **early(chained),
     )  # fmt: skip
     join(found, out, v, splits, chained=chained)

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Final
 import triton
 import triton.language as tl
 
-from roofcast.profiler.triton_attention import LEAST_ROWS, LOG2E, join, softened, space, splits_of
+from roofcast.profiler.triton_attention import (
+    FEW_WARPS,
+    LEAST_ROWS,
+    LOG2E,
+    MANY_WARPS,
+    join,
+    shown_to,
+    softened,
+    space,
+    splits_of,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +25,8 @@ if TYPE_CHECKING:
     from roofcast.profiler.triton_attention import Launch
 
 TILE: Final = 32  # latents that a program reads at once
+HALF: Final = 2  # [B] of an element in 16 bits
+MORE_ROWS: Final = 32  # of a program for several new tokens in 16 bits, since each reads all latents that its rows see
 
 
 @triton.jit
@@ -30,11 +42,10 @@ def latent_kernel(
     batch, block = pair // blocks, pair % blocks
     place = tl.load(places + batch)
     rows = block * ROWS + tl.arange(0, ROWS)
-    if NEW == 1:
-        length = place + 1
-    else:
+    length = place + 1
+    last = place + rows // H  # that a row sees, its own
+    if NEW > 1:
         length = place + tl.minimum((block * ROWS + ROWS - 1) // H + 1, NEW)
-        at_most = place + rows // H  # the last place that a row sees, its own
     step = tl.cdiv(tl.cdiv(length, SPLITS), TILE) * TILE
     begin = split * step
     end = tl.minimum(begin + step, length)
@@ -57,9 +68,7 @@ def latent_kernel(
         key = tl.load(at + rank + tail[None, :], mask=seen[:, None] & (tail < rope)[None, :], other=0.0)
         score = tl.dot(q, tl.trans(latent), input_precision="ieee")
         score = tl.dot(turned, tl.trans(key), score, input_precision="ieee") * scale
-        shown = seen[None, :]
-        if NEW > 1:
-            shown = shown & (spots[None, :] <= at_most[:, None])
+        shown = shown_to(spots, seen, last, 0, NEW, False, False)
         weight, shrink, peak, total = softened(score, shown, peak, total)
         acc = tl.dot(weight.to(latent.dtype), latent, acc * shrink[:, None], input_precision="ieee")
     spot = heads * SPLITS + split
@@ -73,12 +82,14 @@ def attend(queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Te
     tokens, heads, width = queries.shape
     batch, rank, capacity = places.shape[0], out.shape[2], cache.shape[1]
     new = tokens // batch
-    blocks = triton.cdiv(heads * new, LEAST_ROWS)
+    more = new > 1 and queries.dtype.itemsize <= HALF
+    rows, warps = (MORE_ROWS, MANY_WARPS) if more else (LEAST_ROWS, FEW_WARPS)
+    blocks = triton.cdiv(heads * new, rows)
     splits = splits_of(batch * blocks, capacity, launch.sms, TILE)
     found = space(queries, tokens * heads, splits, rank)
     latent_kernel[(batch * blocks, splits)](
         queries, places, cache, *found, capacity, heads, rank, width - rank, scale * LOG2E, blocks,
-        new, LEAST_ROWS, TILE, triton.next_power_of_2(rank), max(LEAST_ROWS, triton.next_power_of_2(width - rank)), splits,
-        num_warps=4, num_stages=2,
+        new, rows, TILE, triton.next_power_of_2(rank), max(LEAST_ROWS, triton.next_power_of_2(width - rank)), splits,
+        num_warps=warps, num_stages=2,
     )  # fmt: skip
     join(found, out, rank, splits)

@@ -10,6 +10,7 @@ from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, plain
 from roofcast.reports.numbers import GIB
+from roofcast.reports.profile_exchanges import exchange_lines, exchange_notes, exchange_records, exchange_tables
 from roofcast.reports.profile_machine import attention_tables, calibration_tables, device_tables
 from roofcast.reports.profile_rounds import round_lines, round_notes, round_records, round_tables
 from roofcast.reports.profile_steps import step_tables, verdicts
@@ -83,6 +84,7 @@ def _lines(result: ProfileResult) -> Iterator[str]:
         yield f"constants written to {file}" if file else "constants are not written"
     yield from verdicts(result.points)
     yield from round_lines(result)
+    yield from exchange_lines(result)
 
 
 def ranks_line(ranks: RanksRow) -> str:
@@ -133,6 +135,8 @@ def _tables(result: ProfileResult, *, terms: bool) -> Iterator[Table]:
         yield from calibration_tables(result.calibration)
     if result.speculation is not None:
         yield from round_tables(result.speculation)
+    if result.collectives is not None:
+        yield from exchange_tables(result.collectives)
 
 
 def _points(result: ProfileResult) -> Iterator[dict[str, Any]]:
@@ -169,6 +173,7 @@ RECORDS: Final[dict[str, Callable[[ProfileResult], Iterator[dict[str, Any]]]]] =
     "attention": _attention,
     "calibrate": _calibration,
     "speculate": round_records,
+    "collectives": exchange_records,
 }
 
 
@@ -186,5 +191,6 @@ def _notes(result: ProfileResult) -> Remarks:
             ATTENTION_NOTE if result.attention else None,
             CALIBRATION_NOTE if result.calibration is not None else None,
             *(() if result.speculation is None else round_notes(result.speculation)),
+            *(() if result.collectives is None else exchange_notes(result.collectives)),
         ]
     )

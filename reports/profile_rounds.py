@@ -29,8 +29,12 @@ ROUNDS_NOTE: Final = (
     "comparing, all as one; where every token is accepted the draft owes one more, which is not counted, as `speculate` does not"
 )
 COST_NOTE: Final = (
-    "x is in decode steps of the target; bound: least times of the data sheet, the numbers of `roofcast speculate`; the "
-    "speed-up at an acceptance a is (1 - a^(k+1)) / (1 - a) tokens a round over the cost of one"
+    "x is in decode steps of the target, as it is of speed-ups over plain decode: (1 - a^(k+1)) / (1 - a) tokens a round at an "
+    "acceptance a, over the cost of one"
+)
+BOUND_NOTE: Final = (
+    "bound and expect are k draft steps and one pass over k + 1 positions, comparing not counted: least times of the data sheet, "
+    "the numbers of `roofcast speculate`, and times by fitted constants"
 )
 TEXT_NOTE: Final = (
     "real text: greedy, by transformers, speculation beside plain decoding of the same prompts; a of text is what (1 - a^(k+1)) / "
@@ -84,6 +88,7 @@ def round_notes(found: SpeculationRow) -> tuple[str | None, ...]:
     return (
         ROUNDS_NOTE if found.rounds else None,
         COST_NOTE if found.rounds else None,
+        BOUND_NOTE if any(row.cost.bound is not None for row in found.rounds) else None,
         TEXT_NOTE if found.texts else None,
         TIE_NOTE if any(row.tie for one in found.texts for row in one.differences) else None,
     )
@@ -97,8 +102,8 @@ def round_records(result: ProfileResult) -> Iterator[dict[str, Any]]:
     named = {"model": found.target, "draft_model": found.draft, "weights": result.weights}
     for row in found.rounds:
         own = {key: value for key, value in as_data(row).items() if key != "speedups"}
-        for one in row.speedups or [None]:
-            sped = {} if one is None else {f"speedup_{key}": value for key, value in as_data(one).items()}
+        for one in row.speedups:
+            sped = {f"speedup_{key}": value for key, value in as_data(one).items()}
             yield {"table": "rounds", **named, **own, **sped}
     for text in found.texts:
         own = {key: value for key, value in as_data(text).items() if key != "differences"}

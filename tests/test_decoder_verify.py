@@ -76,8 +76,8 @@ def test_every_position_is_as_a_step_of_decode(name: str) -> None:
         step.load(tokens[:, place : place + 1], place)
         step.run()
         assert off(found[:, place - before], step.logits) < TIGHT
-    pairs = zip((one for cache in session.caches for one in cache), (one for cache in other.caches for one in cache))
-    assert all(off(one, another) < TIGHT for one, another in pairs)
+    for one, another in zip(session.caches, other.caches, strict=True):
+        assert all(off(*both) < TIGHT for both in zip(one, another, strict=True))
 
 
 @pytest.mark.parametrize("name", ["GQA", "a window", "chunks", "MLA with a query latent", "MoE"])
