@@ -16,13 +16,17 @@ class CheckpointPointRow:
     batch: int
     """Sequences at once."""
     context: int
-    """Tokens of the prompt; of decode, in the cache of each sequence at the first timed step, the new one with them. [token]"""
+    """Tokens of the prompt; of decode in the cache of each sequence at the first timed step, the new one with them. [token]"""
+    steps: int
+    """Steps of decode that were timed, each with a token more; of a prompt 1."""
     time: TimeRow | None
     """Until the first token is chosen, or of one step; null where it could not run."""
     tokens_per_second: float | None
     """Of the prompt, or new ones. [token/s]"""
+    flops: float | None
+    """That it takes, of decode the middle step; null where the config does not tell. [FLOP]"""
     bytes: float | None
-    """Weights and cache that a step must read; null where the config does not tell. [B]"""
+    """Weights and cache that it must move, of decode the middle step; null likewise. [B]"""
     bytes_per_second: float | None
     """That over the median time. [B/s]"""
     of_datasheet: float | None

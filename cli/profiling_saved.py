@@ -21,10 +21,10 @@ from roofcast.calculators.profile_rows import (
     ProfileResult,
     RoofRow,
     ShareRow,
-    TimeRow,
 )
 from roofcast.calculators.profile_rows_ranks import CollectivesRow, ExchangeRow, LinkRow, RanksRow
 from roofcast.calculators.profile_rows_rounds import DifferenceRow, RoundRow, SpeculationRow, TextRow
+from roofcast.calculators.profile_rows_time import TimeRow
 from roofcast.calculators.profile_work import WEIGHTS
 from roofcast.calculators.profiled import COPY, EAGER, GRAPH, READ
 from roofcast.modelspec.errors import MalformedModelError

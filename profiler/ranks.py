@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from roofcast.profiler.errors import LostRankError
@@ -13,6 +14,7 @@ from roofcast.profiler.runtime import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from torch import Tensor
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from roofcast.profiler.ranks_watch import Watcher
 
 T = TypeVar("T")
+SOON: Final = 1e-4  # seconds between the first looks at what another rank says
+SELDOM: Final = 0.02  # seconds between later ones
 NCCL: Final = "nccl"
 GLOO: Final = "gloo"
 #: what newer torch calls an exchange, before the name that older ones know
@@ -29,6 +33,30 @@ GATHER: Final = ("all_gather_single", "all_gather_into_tensor")
 SCATTER: Final = ("reduce_scatter_single", "reduce_scatter_tensor")
 #: what torch says of an exchange that its library has not, or not of this format: no rank is lost by that
 LACKING: Final = ("not support", "unsupported", "not implemented", "invalid scalar type", "no backend type")
+
+
+class _Kept:
+    """Around an exchange: a class, since a generator takes longer than what it launches may.
+
+    Raises:
+        LostRankError: a rank is lost.
+    """
+
+    __slots__ = ("_ranks",)
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
+    def __enter__(self) -> None:
+        self._ranks.refuse_lost()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._ranks.refuse_lost()
+            return
+        loss = self._ranks.lost_by(error)
+        if loss is not None:
+            raise loss from error
 
 
 @dataclass(slots=True)
@@ -104,14 +132,13 @@ class Ranks:
             return [json.loads(self._read(key)) for key in keys]
 
     def _read(self, key: str) -> bytes:
-        """What stands in the store, as soon as it does: a rank that beats may take its time."""
-        while True:
-            try:
-                return bytes(self.store.get(key))
-            except RuntimeError as error:
-                self.refuse_lost()
-                if "timeout" not in str(error).lower() and "timed out" not in str(error).lower():
-                    raise
+        """What stands in the store, as soon as it does: a rank that beats may take its time, one that is lost ends it at once."""
+        pause = SOON
+        while not self.store.check([key]):
+            self.refuse_lost()
+            sleep(pause)
+            pause = min(2 * pause, SELDOM)
+        return bytes(self.store.get(key))
 
     def align(self) -> None:
         """Brings the ranks' devices to the same moment: an exchange of one number, which ends on all when the last has come.
@@ -158,32 +185,25 @@ class Ranks:
         module = self.torch.distributed
         return getattr(module, names[0], None) or getattr(module, names[1])
 
-    @contextmanager
-    def _staged(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    def _staged(self, *tensors: Tensor) -> AbstractContextManager[tuple[Tensor, ...]]:
         """The tensors as the backend takes them: as they are, or copies on the host, which are brought back."""
-        if self.capturable or tensors[0].device.type == "cpu":
-            yield tensors
-            return
+        direct = self.capturable or tensors[0].device.type == "cpu"
+        return nullcontext(tensors) if direct else self._copied(*tensors)
+
+    @contextmanager
+    def _copied(self, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         copies = tuple(one.cpu() for one in tensors)
         yield copies
         for one, copy in zip(tensors, copies, strict=True):
             one.copy_(copy)
 
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        """Turns what torch raises where a rank is gone into one error.
+    def _kept(self) -> _Kept:
+        """Turns what torch raises where a rank is gone into one error."""
+        return _Kept(self)
 
-        Raises:
-            LostRankError: a rank is lost.
-        """
-        self.refuse_lost()
-        try:
-            yield
-        except RuntimeError as error:
-            if not self._broken(error):
-                raise
-            raise self._lost(error) from error
-        self.refuse_lost()
+    def lost_by(self, error: BaseException | None) -> LostRankError | None:
+        """The loss that torch's error comes of; None where it is another's."""
+        return self._lost(error) if isinstance(error, RuntimeError) and self._broken(error) else None
 
     def _broken(self, error: RuntimeError) -> bool:
         """Whether an error is of an exchange or of the store: torch's own classes, or gloo's text."""
@@ -207,8 +227,6 @@ class Ranks:
 
     def _lost(self, error: RuntimeError) -> LostRankError:
         """Who is lost, as the watcher soon knows; else what torch says."""
-        from time import sleep  # noqa: PLC0415 - only where it ends
-
         for _ in range(60):
             if self.watcher.loss is not None:
                 break

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         ProductRow,
         RoofRow,
         RoofsRow,
-        TimeRow,
     )
+    from roofcast.calculators.profile_rows_time import TimeRow
 
 GIGA: Final = 1e9
 TERA: Final = 1e12

@@ -1,0 +1,136 @@
+"""From a real checkpoint's times to rows: beside its work, its bound and what is expected of transformers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
+from roofcast.calculators.profile_compare import compare_step, measured_ops
+from roofcast.calculators.profile_making import share, time_row
+from roofcast.calculators.profile_rows import MeasuredRow
+from roofcast.calculators.profile_rows_checkpoint import CheckpointPointRow, CheckpointRow
+from roofcast.calculators.profile_work import Against, Counted, counted
+from roofcast.calculators.profiled import StepProfile
+from roofcast.calculators.roofline import roofs_of
+from roofcast.calculators.weighing import storage_of
+from roofcast.modelspec.formats import FORMATS
+from roofcast.modelspec.ops import Formats
+from roofcast.modelspec.program import build_program
+from roofcast.modelspec.sharding import Shards
+from roofcast.modelspec.step import DECODE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from roofcast.calculators.profile_compared import Compared
+    from roofcast.calculators.profile_rows import MachineRow
+    from roofcast.calculators.profiled_checkpoint import CheckpointFacts, CheckpointPoint
+    from roofcast.hwdb.accelerator import Accelerator
+    from roofcast.modelspec.model import Model
+
+ENGINE: Final = "transformers"
+
+
+def work_of(model: Model, facts: CheckpointFacts) -> Counted:
+    """The work of a checkpoint as it is loaded: all weights in one format, or as they are stored where they are quantised.
+
+    Raises:
+        UndeterminedModelError, UnansweredError: it cannot be told from its config and files.
+    """
+    if not facts.stored_so:
+        return counted(model.spec, facts.dtype)
+    program = build_program(model.spec, storage_of(model, None), Shards())
+    return Counted(program, Formats(FORMATS[facts.dtype], facts.dtype))
+
+
+def against_transformers(
+    accelerator: Accelerator | None, model: Model, work: Counted, facts: CheckpointFacts
+) -> Against:
+    """Roofs of the data sheet, and the constants that count for transformers there; nothing of a device that is not known.
+
+    Raises:
+        AcceleratorFileError: a file of constants that cannot be read.
+    """
+    if accelerator is None:
+        return Against()
+    roofs = roofs_of(accelerator, ENGINE)
+    asked = None if facts.stored_so else FORMATS[facts.dtype]
+    found = expectation_of(accelerator, ENGINE, roofs)
+    return Against(roofs, replace(found, kernels=kernels_of(model, asked), unlike=unlike_kinds(work.program)))
+
+
+def point_row(point: CheckpointPoint, work: Counted | None, against: Against) -> CheckpointPointRow:
+    """A time beside its work and its estimates; bytes and estimates are null where the work is not known."""
+    whole = None if work is None else _whole(point, work, against)
+    seconds = None if point.sample is None else point.sample.seconds
+    rate = whole.bytes / seconds if whole is not None and seconds is not None else None
+    bandwidth = None if against.roofs is None else against.roofs.bandwidth
+    return CheckpointPointRow(
+        phase=point.phase,
+        batch=point.batch,
+        context=point.context,
+        steps=point.steps,
+        time=None if point.sample is None else time_row(point.sample),
+        tokens_per_second=None if seconds is None else point.tokens / seconds,
+        flops=None if whole is None else whole.flops,
+        bytes=None if whole is None else whole.bytes,
+        bytes_per_second=rate,
+        of_datasheet=share(rate, bandwidth),
+        bound_seconds=None if whole is None else whole.bound,
+        expected_seconds=None if whole is None else whole.expected,
+        problem=point.problem,
+    )
+
+
+def _whole(point: CheckpointPoint, work: Counted, against: Against) -> Compared:
+    """The step that the point's time is held against: of decode the middle one."""
+    step = StepProfile(point.phase, point.batch, point.middle, point.sample)
+    return compare_step(step, measured_ops(work.program, work.formats, step), against.roofs, against.expectation).whole
+
+
+def checkpoint_row(
+    facts: CheckpointFacts, points: Iterable[CheckpointPoint], work: Counted | None, against: Against
+) -> CheckpointRow:
+    """A checkpoint and its times, as JSON has them."""
+    return CheckpointRow(
+        path=facts.path,
+        transformers=facts.transformers,
+        attention=facts.attention,
+        dtype=facts.dtype,
+        parameters=facts.parameters,
+        weight_bytes=facts.weight_bytes,
+        points=[point_row(one, work, against) for one in points],
+    )
+
+
+def checkpoint_measurements(
+    facts: CheckpointFacts, points: Iterable[CheckpointPoint], machine: MachineRow
+) -> list[MeasuredRow]:
+    """The points that ran, as `validate` reads them; none of quantised weights, whose format it has no name for.
+
+    Args:
+        facts: what was loaded.
+        points: its times.
+        machine: that they ran on.
+    """
+    return [
+        MeasuredRow(
+            quantity=f"{one.phase}_seconds",
+            value=one.sample.seconds,
+            low=one.sample.low,
+            high=one.sample.high,
+            spread=one.sample.spread,
+            model=facts.path,
+            gpu=machine.accelerator or machine.name,
+            engine=ENGINE,
+            engine_version=facts.transformers,
+            weights=facts.dtype,
+            kv=facts.dtype,
+            batch=one.batch,
+            prompt=None if one.phase == DECODE else one.context,
+            context=one.middle if one.phase == DECODE else None,
+        )
+        for one in points
+        if one.sample is not None and not facts.stored_so
+    ]

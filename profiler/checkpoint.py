@@ -1,0 +1,168 @@
+"""Times a real checkpoint as a user waits for it: until the first token of a prompt, and from token to token after that."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from functools import partial
+from statistics import median, pstdev
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from roofcast.calculators.profiled import Sample
+from roofcast.calculators.profiled_checkpoint import CheckpointPoint
+from roofcast.modelspec.step import DECODE, PREFILL
+from roofcast.profiler.checkpoint_load import import_transformers, silenced
+from roofcast.profiler.errors import OutOfMemoryError, WrongOutputError
+from roofcast.profiler.runtime import first_line
+from roofcast.profiler.steps import label_of
+from roofcast.profiler.sweep import Task, sweep
+from roofcast.profiler.timing import FEW, LONG, TENTH, memory_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from roofcast.profiler.checkpoint_load import Loaded
+    from roofcast.profiler.sweep import Swept, Watch
+    from roofcast.profiler.timing import Budget
+
+WARM: Final = 3  # prompts or steps that are not counted
+MOST: Final = 20  # repeats of a prompt
+SPAN: Final = 1.0  # seconds that they take together, where they are many
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is timed.
+
+    Args:
+        prompts: tokens of each, one sequence at once. [token]
+        decode: batches, and tokens of each sequence as the first timed step is done. [token]
+        steps: of decode at each of these.
+    """
+
+    prompts: tuple[int, ...]
+    decode: tuple[tuple[int, int], ...]
+    steps: int
+
+    @property
+    def points(self) -> tuple[tuple[str, int, int], ...]:
+        """Phase, batch and context of each, prompts first."""
+        return (*((PREFILL, 1, tokens) for tokens in self.prompts), *((DECODE, *point) for point in self.decode))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Each in words."""
+        return tuple(label_of(*point) for point in self.points)
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a sequence has at most. [token]"""
+        return max((*self.prompts, *(context + self.steps - 1 for _, context in self.decode)))
+
+
+def profile_checkpoint(
+    loaded: Loaded, asked: Asked, budget: Budget, watch: Watch | None = None
+) -> Swept[CheckpointPoint]:
+    """Times prompts, then steps of decode; what does not run is a row with its problem.
+
+    Raises:
+        WrongOutputError: logits are no numbers.
+    """
+    tasks = [
+        Task(label, partial(_point, loaded, point, asked.steps))
+        for label, point in zip(asked.labels, asked.points, strict=True)
+    ]
+    return sweep(tasks, budget, watch)
+
+
+def _point(loaded: Loaded, point: tuple[str, int, int], steps: int) -> CheckpointPoint:
+    runtime, (phase, batch, context) = loaded.runtime, point
+    count = steps if phase == DECODE else 1
+    problem = loaded.beyond(context + count - 1)
+    if problem is not None:
+        return CheckpointPoint(*point, steps=count, problem=problem)
+    try:
+        with silenced(import_transformers()), memory_guard(runtime), runtime.torch.inference_mode():
+            sample = _decoded(loaded, batch, context, steps) if phase == DECODE else _prompted(loaded, context)
+            return CheckpointPoint(*point, sample=sample, steps=count)
+    except OutOfMemoryError as error:
+        problem = str(error)
+    except WrongOutputError:
+        raise
+    except Exception as error:  # transformers raises what it likes, of one length or batch too  # noqa: BLE001
+        problem = f"transformers could not run it ({first_line(error)})"
+    finally:
+        gc.collect()
+        runtime.release()
+    return CheckpointPoint(*point, steps=count, problem=problem)
+
+
+def _prompted(loaded: Loaded, tokens: int) -> Sample:
+    """From ids on the device until the host has the first token: a cache from nothing, logits of the last position."""
+    ids = loaded.draw(1, tokens)
+    _check_numbers(loaded.forward(ids, keep=1)[0], label_of(PREFILL, 1, tokens))
+
+    def once() -> float:
+        loaded.runtime.synchronize()
+        start = perf_counter()
+        loaded.forward(ids, keep=1)[0].argmax(-1).tolist()
+        return perf_counter() - start
+
+    first = once()
+    for _ in range(WARM - 2 if first < LONG else 0):
+        once()
+    repeats = FEW if first >= LONG else max(FEW, min(MOST, round(SPAN / first)))
+    return sample_of([once() for _ in range(repeats)])
+
+
+def _decoded(loaded: Loaded, batch: int, context: int, steps: int) -> Sample:
+    """Steps one after the other, each timed until the host has its tokens: as many in the cache as the context begins with.
+
+    Of the context's tokens all but the last few are a prompt of random ones; steps that warm up bring it to the context
+    less one, so that the first timed step has the context with its own token.
+    """
+    warm = min(WARM, context - 1)
+    ids, cache = loaded.draw(batch, context), None
+    if context - 1 - warm:
+        _, cache = loaded.forward(ids[:, : context - 1 - warm], keep=1)
+    for place in range(context - 1 - warm, context - 1):
+        logits, cache = loaded.forward(ids[:, place : place + 1], cache, keep=1)
+        logits.argmax(-1).tolist()
+    times, new = [], ids[:, -1:]
+    for _ in range(steps):
+        loaded.runtime.synchronize()
+        start = perf_counter()
+        logits, cache = loaded.forward(new, cache, keep=1)
+        new = logits.argmax(-1)
+        new.tolist()
+        times.append(perf_counter() - start)
+    _check_numbers(logits, label_of(DECODE, batch, context))
+    return sample_of(times)
+
+
+def sample_of(times: Sequence[float]) -> Sample:
+    """Median, 10th and 90th percentile and deviation of times. [s]
+
+    >>> one = sample_of([3.0, 1.0, 2.0, 5.0, 4.0])
+    >>> one.seconds, one.low, one.high, one.repeats
+    (3.0, 1.0, 5.0, 5)
+    """
+    ordered = sorted(times)
+    last = len(ordered) - 1
+    tenth = round(TENTH * last)
+    return Sample(median(ordered), ordered[tenth], ordered[last - tenth], pstdev(ordered), len(ordered))
+
+
+def _check_numbers(logits: Tensor, what: str) -> None:
+    """Refuses logits that are no numbers.
+
+    Raises:
+        WrongOutputError: some are.
+    """
+    if not bool(logits.isfinite().all()):
+        raise WrongOutputError(
+            f"{what}: some logits are no numbers; its time means nothing (--weights bf16 or fp32 may help)"
+        )

@@ -1,0 +1,271 @@
+"""Loads a real local checkpoint through transformers: none of its own code is run, nothing is fetched, nothing is printed."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from roofcast.calculators.profiled_checkpoint import CheckpointFacts
+from roofcast.profiler.checkpoint_files import loaded_bytes, quantised
+from roofcast.profiler.errors import ProfileUsageError, UnavailableError
+from roofcast.profiler.runtime import DTYPES, first_line
+from roofcast.profiler.timing import SHORT, memory_errors, memory_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import ModuleType
+
+    from torch import Tensor
+
+    from roofcast.profiler.runtime import Runtime
+
+CACHES: Final = ("cache", "past_key_values")  # names of a cache in calls and answers, the newest first
+KEEP: Final = "logits_to_keep"
+FORMATS: Final = ("bf16", "fp16", "fp32")
+ROOM: Final = 0.02  # of the weights, that what is loaded beside them may take
+MOST_NAMED: Final = 2  # weights that an error names
+POSITIONS: Final = ("wpe", "embed_positions", "position_embeddings", "pos_emb")  # modules that are tables of positions
+#: words of transformers' error -> what they mean
+MEANINGS: Final = {
+    "trust_remote_code": "it wants code of its own to be run, which is never done here",
+    "does not recognize this architecture": "this version does not know its architecture",
+    "for this kind of AutoModel": "it is no causal language model",
+    "should have a `model_type` key": "its config.json names no model_type",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint on the device, ready to run.
+
+    Args:
+        runtime: the device.
+        model: transformers' own.
+        facts: what was loaded.
+        vocabulary: ids that it reads and answers with are below it. [token]
+        longest: tokens that its config allows; None where it tells none. [token]
+        positions: rows of its table of positions, beyond which it cannot run; None of a model without. [token]
+        cache_name: of the argument that takes its cache.
+        keeps: whether it can leave out logits of all but the last positions.
+    """
+
+    runtime: Runtime
+    model: Any
+    facts: CheckpointFacts
+    vocabulary: int
+    longest: int | None
+    positions: int | None
+    cache_name: str
+    keeps: bool
+
+    def forward(self, ids: Tensor, cache: object = None, keep: int = 0) -> tuple[Tensor, Any]:
+        """Logits of the last `keep` positions (0 is all), [B, n, vocab], and the cache with the new tokens.
+
+        Args:
+            ids: new tokens, [B, n].
+            cache: of the tokens before; None makes one.
+            keep: positions whose logits are wanted.
+        """
+        given: dict[str, Any] = {KEEP: keep} if self.keeps and keep else {}
+        made = self.model(input_ids=ids, use_cache=True, **{self.cache_name: cache}, **given)
+        logits: Tensor = made.logits
+        return logits[:, -keep:, : self.vocabulary], next((made[name] for name in CACHES if name in made), None)
+
+    def draw(self, batch: int, tokens: int, seed: int = 0) -> Tensor:
+        """Random ids, [B, n], alike on every device."""
+        torch = self.runtime.torch
+        source = torch.Generator().manual_seed(seed)
+        ids: Tensor = torch.randint(self.vocabulary, (batch, tokens), generator=source)
+        return ids.to(self.runtime.device)
+
+    def beyond(self, tokens: int) -> str | None:
+        """Why so many tokens cannot be run; None where they can.
+
+        Args:
+            tokens: of a sequence. [token]
+        """
+        if self.positions is None or tokens <= self.positions:
+            return None
+        return f"its table of positions has {self.positions:,} rows, fewer than {tokens:,} tokens"
+
+
+def import_transformers() -> ModuleType:
+    """The module.
+
+    Raises:
+        UnavailableError: it is not there, or cannot be imported.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import transformers
+            from transformers import AutoModelForCausalLM  # noqa: F401 - what is missing beside it says so now
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise UnavailableError(f"transformers cannot be imported here ({first_line(error)})") from error
+        raise UnavailableError(
+            "real checkpoints need transformers, which is not installed: pip install 'roofcast[checkpoint]'"
+        ) from error
+    except Exception as error:  # a broken library of it is an OSError, a wrong build anything
+        raise UnavailableError(f"transformers cannot be imported here ({first_line(error)})") from error
+    module: ModuleType = transformers
+    return module
+
+
+@contextmanager
+def silenced(transformers: ModuleType) -> Iterator[None]:
+    """Keeps transformers from writing on stderr while it lasts: bars, logs and warnings."""
+    import logging  # noqa: PLC0415 - only here
+
+    logs = transformers.utils.logging
+    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity(logging.CRITICAL)
+    logs.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logs.set_verbosity(level)
+        if bars:
+            logs.enable_progress_bar()
+
+
+def load_checkpoint(runtime: Runtime, folder: Path, weights: str | None = None) -> Loaded:
+    """Loads a checkpoint and puts it on the device.
+
+    Args:
+        runtime: the device.
+        folder: of the checkpoint, as `check_folder` gave it.
+        weights: format to load it in; None is its own.
+
+    Raises:
+        UnavailableError: whatever keeps transformers from loading it, in one line, or no room for it.
+        ProfileUsageError: a format is asked of weights that are quantised.
+    """
+    transformers = import_transformers()
+    stored_so = quantised(folder)
+    if stored_so and weights is not None:
+        raise ProfileUsageError(f"--weights {weights}: {folder} is quantised, and loaded as it is; leave it out")
+    _check_room(runtime, folder, weights)
+    with silenced(transformers), memory_guard(runtime), runtime.torch.inference_mode():
+        model = _made(runtime, transformers, folder, weights)
+        loaded = _described(runtime, model, folder, str(transformers.__version__), stored_so=stored_so)
+        _refuse_cacheless(loaded, folder)
+    return loaded
+
+
+def _check_room(runtime: Runtime, folder: Path, weights: str | None) -> None:
+    """Refuses weights that do not fit the device, before any is read.
+
+    Raises:
+        UnavailableError: they do not.
+    """
+    need, free = loaded_bytes(folder, weights) * (1 + ROOM), runtime.free_bytes()
+    if need > free:
+        needed, there = (f"{size / 2**30:.2f} GiB" for size in (need, free))
+        raise UnavailableError(f"{folder}: its weights take {needed}, and {there} are free on {runtime.machine.name}")
+
+
+def _made(runtime: Runtime, transformers: ModuleType, folder: Path, weights: str | None) -> Any:  # noqa: ANN401 - any class of theirs
+    """The model on the device, all its weights from its files.
+
+    Raises:
+        UnavailableError: in one line why not.
+    """
+    dtype: object = "auto" if weights is None else runtime.dtype(weights)
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder), dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+        )
+        model = model.to(runtime.device).eval()
+    except Exception as error:
+        if isinstance(error, memory_errors(runtime)) or any(words in str(error).lower() for words in SHORT):
+            raise  # the guard has a line for it
+        raise UnavailableError(
+            f"{folder}: transformers {transformers.__version__} cannot load it: {_why(error)}"
+        ) from error
+    lacking = sorted(map(str, report.get("missing_keys", ())))
+    if lacking:
+        named = ", ".join(lacking[:MOST_NAMED])
+        more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
+        raise UnavailableError(f"{folder}: its files lack weights that {type(model).__name__} has: {named}{more}")
+    return model
+
+
+def _why(error: Exception) -> str:
+    """What transformers' error means, where it is a known one, else its first line."""
+    text = str(error)
+    return next((meaning for words, meaning in MEANINGS.items() if words in text), first_line(error))
+
+
+def _described(runtime: Runtime, model: Any, folder: Path, version: str, *, stored_so: bool) -> Loaded:  # noqa: ANN401 - likewise
+    """What was loaded, and how it is called."""
+    config = model.config.get_text_config()
+    tensors = {(one.data_ptr(), one.shape): one for one in model.parameters()}.values()  # tied ones once
+    names = inspect.signature(model.forward).parameters
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    longest = getattr(config, "max_position_embeddings", None)
+    facts = CheckpointFacts(
+        path=str(folder),
+        transformers=version,
+        attention=str(getattr(config, "_attn_implementation", None) or "eager"),
+        dtype=_format(model, folder),
+        parameters=sum(one.numel() for one in tensors),
+        weight_bytes=sum(one.numel() * one.element_size() for one in tensors),
+        stored_so=stored_so,
+    )
+    return Loaded(
+        runtime=runtime,
+        model=model,
+        facts=facts,
+        vocabulary=min(int(getattr(config, "vocab_size", rows)), rows),
+        longest=longest if isinstance(longest, int) and longest > 0 else None,
+        positions=_positions(runtime, model, longest),
+        cache_name=next((name for name in CACHES if name in names), ""),
+        keeps=KEEP in names,
+    )
+
+
+def _format(model: Any, folder: Path) -> str:  # noqa: ANN401 - likewise
+    """Format that it computes in.
+
+    Raises:
+        UnavailableError: one that is none of `FORMATS`.
+    """
+    name = str(model.dtype).removeprefix("torch.")
+    found = next((key for key in FORMATS if DTYPES[key] == name), None)
+    if found is None:
+        raise UnavailableError(f"{folder}: it computes in {name}; known: {', '.join(FORMATS)} (--weights names one)")
+    return found
+
+
+def _positions(runtime: Runtime, model: Any, longest: object) -> int | None:  # noqa: ANN401 - likewise
+    """Positions that a table of learned ones has: beyond it a device stops with an error that it does not recover from."""
+    rows = [
+        int(module.num_embeddings)
+        for name, module in model.named_modules()
+        if isinstance(module, runtime.torch.nn.Embedding) and name.rpartition(".")[2] in POSITIONS
+    ]
+    return min([*rows, longest if isinstance(longest, int) else rows[0]]) if rows else None
+
+
+def _refuse_cacheless(loaded: Loaded, folder: Path) -> None:
+    """Runs two tokens: what answers without a cache cannot decode from one.
+
+    Raises:
+        UnavailableError: it has none.
+    """
+    why = "keeps no cache to decode from: it is no decoder, or of a kind that is not measured here"
+    try:
+        cache = loaded.forward(loaded.draw(1, 2), keep=1)[1] if loaded.cache_name else None
+    except Exception as error:
+        if isinstance(error, memory_errors(loaded.runtime)) or any(words in str(error).lower() for words in SHORT):
+            raise
+        raise UnavailableError(f"{folder}: it does not run ({first_line(error)})") from error
+    if cache is None:
+        raise UnavailableError(f"{folder}: {type(loaded.model).__name__} {why}")
