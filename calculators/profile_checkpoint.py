@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
 from roofcast.calculators.profile_compare import compare_step, measured_ops
 from roofcast.calculators.profile_making import share, time_row
@@ -87,6 +88,27 @@ def _whole(point: CheckpointPoint, work: Counted, against: Against) -> Compared:
     """The step that the point's time is held against: of decode the middle one."""
     step = StepProfile(point.phase, point.batch, point.middle, point.sample)
     return compare_step(step, measured_ops(work.program, work.formats, step), against.roofs, against.expectation).whole
+
+
+def constants_remarks(against: Against) -> Remarks:
+    """Whose constants expected times are of, and what is assumed where they are of another device or engine."""
+    one = against.expectation
+    if one is None:
+        return Remarks()
+    files: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    for choice in one.used:
+        files.setdefault(choice.file, []).append(choice.family)
+        if choice.ways:
+            others.setdefault(choice.file, []).append(choice.family)
+    said = "; ".join(f"{', '.join(dict.fromkeys(families))} from {name}" for name, families in files.items())
+    return remarks(
+        [
+            f"{', '.join(dict.fromkeys(families))} of {one.accelerator.id} under {ENGINE} not measured: constants of {name}"
+            for name, families in others.items()
+        ],
+        notes=[f"expect: by constants of {said}" if said else None],
+    )
 
 
 def checkpoint_row(

@@ -22,6 +22,7 @@ from roofcast.calculators.profile_rows import (
     RoofRow,
     ShareRow,
 )
+from roofcast.calculators.profile_rows_checkpoint import CheckpointPointRow, CheckpointRow
 from roofcast.calculators.profile_rows_ranks import CollectivesRow, ExchangeRow, LinkRow, RanksRow
 from roofcast.calculators.profile_rows_rounds import DifferenceRow, RoundRow, SpeculationRow, TextRow
 from roofcast.calculators.profile_rows_time import TimeRow
@@ -76,6 +77,9 @@ OWN: Final[Mapping[tuple[type, str], tuple[float, float]]] = {
     (ShareRow, "seconds"): APART,
     (DifferenceRow, "prompt"): (0, 10**9),
     (TextRow, "rounds"): COUNT,
+    **dict.fromkeys(
+        ((CheckpointPointRow, "steps"), (CheckpointRow, "parameters"), (CheckpointRow, "weight_bytes")), (1, 1e30)
+    ),
     (BandwidthRow, "bytes_per_second"): RATE,
     (ProductRow, "flops_per_second"): RATE,
 }
@@ -102,6 +106,8 @@ WORDS: Final[Mapping[tuple[type, str], tuple[str, ...]]] = {
     (AttentionRow, "format"): WEIGHTS,
     (MeasuredRow, "weights"): WEIGHTS,
     (MeasuredRow, "kv"): WEIGHTS,
+    (CheckpointPointRow, "phase"): PHASES,
+    (CheckpointRow, "dtype"): WEIGHTS,
     (RanksRow, "backend"): ("nccl", "gloo"),
     (CollectivesRow, "number_format"): WEIGHTS,
     **dict.fromkeys(((ExchangeRow, "launched"), (LinkRow, "launched")), LAUNCHES),

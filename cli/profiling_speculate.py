@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
@@ -11,6 +11,7 @@ from roofcast.calculators.errors import UsageError
 from roofcast.cli.profiling import bench, leave, left_line, machine_remarks, seconds_of, watching, written
 from roofcast.cli.profiling_asked import MOST_POINTS, Steps
 from roofcast.cli.profiling_steps import STEADY, Model, choose
+from roofcast.cli.profiling_texts import NOTHING, Continued, TextAsked, continued
 from roofcast.cli.speculation_numbers import numbers, whole_numbers
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ class Plan:
     acceptances: tuple[float, ...]
 
     @property
+    def drafted(self) -> tuple[int, ...]:
+        """Every k. [token]"""
+        return tuple(dict.fromkeys(drafted for _, _, drafted in self.points))
+
+    @property
     def longest(self) -> int:
         """Tokens that a cache of any round holds at most. [token]"""
         return max(context + drafted for _, context, drafted in self.points)
@@ -149,10 +155,15 @@ def answer_speculate(
     target = written(output[0], output[1], strict=output[2], read=read)
     models, plan, seconds = asked.models(lookup[0], offline=lookup[1]), asked.plan(), seconds_of(where[1])
     asked.check_text()
+    wanted = TextAsked(asked.names, *asked.text, asked.weights, asked.seed)
+    texts = wanted.texts()
     opened = bench(where[0], seconds)
     chosen = _chosen(models, opened)
     measured = measure(chosen, models, plan, opened)
+    real = NOTHING if measured.why else continued(wanted, texts, plan.drafted, opened)
     result, said = told(chosen, models, plan, measured, opened)
+    result = with_texts(result, real)
+    said += real.said
     inputs = {
         "target": asked.names[0],
         "draft": asked.names[1],
@@ -168,7 +179,7 @@ def answer_speculate(
         "budget_seconds": seconds,
     }
     target.present(profile_document(result, inputs, said + machine_remarks(opened)))
-    leave(measured.why, nothing=_nothing(measured))
+    leave(measured.why or real.why, nothing=_nothing(measured) or (real.problem or None if asked.text[0] is not None else None))
 
 
 def _of_draft(error: Exception) -> str:
@@ -281,6 +292,18 @@ def told(
         unfinished=list(measured.left),
     )
     return result, _remarks(chosen, plan, measured) + _constants(sides)
+
+
+def with_texts(result: ProfileResult, real: Continued) -> ProfileResult:
+    """The answer with rounds of real text."""
+    from roofcast.calculators.profile_texts import text_row
+
+    speculation = result.speculation
+    if speculation is None or not (real.rounds or real.left):
+        return result
+    version = next((one.transformers for one in real.rounds), None)
+    made = replace(speculation, texts=[text_row(one) for one in real.rounds], transformers=version)
+    return replace(result, speculation=made, unfinished=[*result.unfinished, *real.left])
 
 
 def _side(chosen: Chosen, opened: Bench) -> Side:

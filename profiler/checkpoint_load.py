@@ -12,7 +12,7 @@ from roofcast.calculators.profiled_checkpoint import CheckpointFacts
 from roofcast.profiler.checkpoint_files import loaded_bytes, quantised
 from roofcast.profiler.errors import ProfileUsageError, UnavailableError
 from roofcast.profiler.runtime import DTYPES, first_line
-from roofcast.profiler.timing import SHORT, memory_errors, memory_guard
+from roofcast.profiler.timing import SHORT, memory_errors, memory_guard, out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +102,8 @@ def import_transformers() -> ModuleType:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import transformers
-            from transformers import AutoModelForCausalLM  # noqa: F401 - what is missing beside it says so now
+            import transformers  # noqa: PLC0415 - only real checkpoints need it
+            from transformers import AutoModelForCausalLM  # noqa: F401, PLC0415 - what it lacks, it says now
     except ModuleNotFoundError as error:
         if error.name != "transformers":
             raise UnavailableError(f"transformers cannot be imported here ({first_line(error)})") from error
@@ -184,8 +184,7 @@ def _made(runtime: Runtime, transformers: ModuleType, folder: Path, weights: str
         )
         model = model.to(runtime.device).eval()
     except Exception as error:
-        if isinstance(error, memory_errors(runtime)) or any(words in str(error).lower() for words in SHORT):
-            raise  # the guard has a line for it
+        refuse_short(runtime, error)
         raise UnavailableError(
             f"{folder}: transformers {transformers.__version__} cannot load it: {_why(error)}"
         ) from error
@@ -197,6 +196,16 @@ def _made(runtime: Runtime, transformers: ModuleType, folder: Path, weights: str
     return model
 
 
+def refuse_short(runtime: Runtime, error: Exception) -> None:
+    """Raises the error of a point that does not fit, where memory is what was short.
+
+    Raises:
+        OutOfMemoryError: it was.
+    """
+    if isinstance(error, memory_errors(runtime)) or any(words in str(error).lower() for words in SHORT):
+        raise out_of_memory(runtime, error) from error
+
+
 def _why(error: Exception) -> str:
     """What transformers' error means, where it is a known one, else its first line."""
     text = str(error)
@@ -206,7 +215,7 @@ def _why(error: Exception) -> str:
 def _described(runtime: Runtime, model: Any, folder: Path, version: str, *, stored_so: bool) -> Loaded:  # noqa: ANN401 - likewise
     """What was loaded, and how it is called."""
     config = model.config.get_text_config()
-    tensors = {(one.data_ptr(), one.shape): one for one in model.parameters()}.values()  # tied ones once
+    tensors = list(model.parameters())  # tied ones once
     names = inspect.signature(model.forward).parameters
     rows = int(model.get_input_embeddings().weight.shape[0])
     longest = getattr(config, "max_position_embeddings", None)
@@ -264,8 +273,7 @@ def _refuse_cacheless(loaded: Loaded, folder: Path) -> None:
     try:
         cache = loaded.forward(loaded.draw(1, 2), keep=1)[1] if loaded.cache_name else None
     except Exception as error:
-        if isinstance(error, memory_errors(loaded.runtime)) or any(words in str(error).lower() for words in SHORT):
-            raise
+        refuse_short(loaded.runtime, error)
         raise UnavailableError(f"{folder}: it does not run ({first_line(error)})") from error
     if cache is None:
         raise UnavailableError(f"{folder}: {type(loaded.model).__name__} {why}")

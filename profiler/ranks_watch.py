@@ -54,8 +54,11 @@ class Watcher:
     _seen: dict[int, tuple[bytes, float]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Begins to beat."""
-        self._thread = Thread(target=self._run, name="roofcast ranks", daemon=True)
+        """Begins to beat, connected: a first rank that ends at once is seen, and not looked for."""
+        store: Any = None
+        with suppress(Exception):  # whatever torch raises, there is no store
+            store = self.connect()
+        self._thread = Thread(target=self._run, args=(store,), name="roofcast ranks", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -64,11 +67,9 @@ class Watcher:
         if self._thread is not None:
             self._thread.join(2 * BEAT)
 
-    def _run(self) -> None:
+    def _run(self, store: Any) -> None:  # noqa: ANN401 - torch has no types here
         number = 0
-        try:
-            store = self.connect()
-        except Exception:  # noqa: BLE001 - whatever torch raises, there is no store
+        if store is None:
             self._lose(Loss((0,), f"rank 0 of {self.size} ended"))
             return
         while not self._over.wait(BEAT if number else 0.0):
@@ -76,7 +77,7 @@ class Watcher:
             try:
                 store.set(f"{PREFIX}/beat/{self.rank}", str(number))
                 found = self._look(store)
-            except Exception:  # noqa: BLE001 - likewise: the process that holds it has ended
+            except Exception:  # noqa: BLE001 - whatever torch raises, the process that holds it has ended
                 found = None if self._over.is_set() else Loss((0,), f"rank 0 of {self.size} ended")
             if found is not None:
                 if not found.line:  # the first has ended well: so does this one

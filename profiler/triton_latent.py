@@ -8,10 +8,9 @@ import triton
 import triton.language as tl
 
 from roofcast.profiler.triton_attention import (
-    FEW_WARPS,
     LEAST_ROWS,
     LOG2E,
-    MANY_WARPS,
+    WARPS,
     join,
     shown_to,
     softened,
@@ -83,13 +82,13 @@ def attend(queries: Tensor, places: Tensor, scale: float, cache: Tensor, out: Te
     batch, rank, capacity = places.shape[0], out.shape[2], cache.shape[1]
     new = tokens // batch
     more = new > 1 and queries.dtype.itemsize <= HALF
-    rows, warps = (MORE_ROWS, MANY_WARPS) if more else (LEAST_ROWS, FEW_WARPS)
+    rows = MORE_ROWS if more else LEAST_ROWS
     blocks = triton.cdiv(heads * new, rows)
     splits = splits_of(batch * blocks, capacity, launch.sms, TILE)
     found = space(queries, tokens * heads, splits, rank)
     latent_kernel[(batch * blocks, splits)](
         queries, places, cache, *found, capacity, heads, rank, width - rank, scale * LOG2E, blocks,
         new, rows, TILE, triton.next_power_of_2(rank), max(LEAST_ROWS, triton.next_power_of_2(width - rank)), splits,
-        num_warps=warps, num_stages=2,
+        num_warps=WARPS, num_stages=2,
     )  # fmt: skip
     join(found, out, rank, splits)

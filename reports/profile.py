@@ -10,6 +10,12 @@ from roofcast.reports.charts import Chart
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Document, plain
 from roofcast.reports.numbers import GIB
+from roofcast.reports.profile_checkpoint import (
+    checkpoint_lines,
+    checkpoint_notes,
+    checkpoint_records,
+    checkpoint_tables,
+)
 from roofcast.reports.profile_exchanges import exchange_lines, exchange_notes, exchange_records, exchange_tables
 from roofcast.reports.profile_machine import attention_tables, calibration_tables, device_tables
 from roofcast.reports.profile_rounds import round_lines, round_notes, round_records, round_tables
@@ -72,7 +78,8 @@ def profile_document(
 def _lines(result: ProfileResult) -> Iterator[str]:
     machine = result.machine
     known = f" ({machine.accelerator})" if machine.accelerator else ""
-    model = f"{result.model} in {result.weights}, random weights, on " if result.model else ""
+    weights = f"{result.weights}, random weights" if result.checkpoint is None else result.weights
+    model = f"{result.model} in {weights}, on " if result.model else ""
     yield f"{model}{machine.name}{known}"
     yield _software(machine)
     if result.ranks is not None:
@@ -85,6 +92,7 @@ def _lines(result: ProfileResult) -> Iterator[str]:
     yield from verdicts(result.points)
     yield from round_lines(result)
     yield from exchange_lines(result)
+    yield from checkpoint_lines(result)
 
 
 def ranks_line(ranks: RanksRow) -> str:
@@ -137,6 +145,8 @@ def _tables(result: ProfileResult, *, terms: bool) -> Iterator[Table]:
         yield from round_tables(result.speculation)
     if result.collectives is not None:
         yield from exchange_tables(result.collectives)
+    if result.checkpoint is not None:
+        yield from checkpoint_tables(result.checkpoint)
 
 
 def _points(result: ProfileResult) -> Iterator[dict[str, Any]]:
@@ -174,6 +184,7 @@ RECORDS: Final[dict[str, Callable[[ProfileResult], Iterator[dict[str, Any]]]]] =
     "calibrate": _calibration,
     "speculate": round_records,
     "collectives": exchange_records,
+    "checkpoint": checkpoint_records,
 }
 
 
@@ -192,5 +203,6 @@ def _notes(result: ProfileResult) -> Remarks:
             CALIBRATION_NOTE if result.calibration is not None else None,
             *(() if result.speculation is None else round_notes(result.speculation)),
             *(() if result.collectives is None else exchange_notes(result.collectives)),
+            *(() if result.checkpoint is None else checkpoint_notes(result.checkpoint)),
         ]
     )
