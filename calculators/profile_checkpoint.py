@@ -73,6 +73,7 @@ def point_row(point: CheckpointPoint, work: Counted | None, against: Against) ->
         context=point.context,
         steps=point.steps,
         time=None if point.sample is None else time_row(point.sample),
+        again=None if point.again is None else time_row(point.again),
         tokens_per_second=None if seconds is None else point.tokens / seconds,
         flops=None if whole is None else whole.flops,
         bytes=None if whole is None else whole.bytes,

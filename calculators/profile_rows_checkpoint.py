@@ -21,6 +21,8 @@ class CheckpointPointRow:
     """Steps of decode that were timed, each with a token more; of a prompt 1."""
     time: TimeRow | None
     """Until the first token is chosen, or of one step; null where it could not run."""
+    again: TimeRow | None
+    """Of decode, the same steps once more, over lengths that were seen; null where they could not be. [s]"""
     tokens_per_second: float | None
     """Of the prompt, or new ones. [token/s]"""
     flops: float | None

@@ -112,7 +112,7 @@ class TextRow:
     rounds: int
     """That it took."""
     tokens_per_round: float
-    """New tokens over rounds. [token]"""
+    """Mean of a round, each text's last whole though the text is cut at --tokens. [token]"""
     acceptance: float | None
     """The a of (1 - a^(k+1)) / (1 - a) tokens a round; null where no a has them. [-]"""
     accepted_by_position: list[float]

@@ -44,6 +44,8 @@ class CheckpointPoint:
         context: tokens of the prompt; of decode in the cache of each at the first timed step, the new one with them. [token]
         sample: time by the host's clock until the first token is chosen, or of a step; None where it could not run.
         steps: of decode that were timed; of a prompt 1.
+        again: of decode, the same steps once more, over lengths that were seen: less where something is prepared for each
+            new length; None of a prompt, and where the cache cannot be taken back.
         problem: why it could not run, in one line.
     """
 
@@ -51,6 +53,7 @@ class CheckpointPoint:
     batch: int
     context: int
     sample: Sample | None = None
+    again: Sample | None = None
     steps: int = 1
     problem: str | None = None
 

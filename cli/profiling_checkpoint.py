@@ -13,6 +13,7 @@ from roofcast.cli.profiling_steps import STEADY
 from roofcast.cli.session import Lookup, load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from roofcast.calculators.profile_rows import ProfileResult
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("bf16", "fp16", "fp32")
 MOST_STEPS: Final = 10_000
+PREPARED: Final = 0.7  # share of a step's time below which its length makes the difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,23 @@ def _remarks(measured: Measured, points: Points) -> Remarks:
             "else may use the machine, or its clock changes"
             if apart
             else None,
+            _prepared(measured.points),
         ]
+    )
+
+
+def _prepared(points: Sequence[CheckpointPoint]) -> str | None:
+    """What to say where steps over lengths that were seen are far quicker."""
+    found = [
+        one.again.seconds / one.sample.seconds for one in points if one.sample is not None and one.again is not None
+    ]
+    quick = [share for share in found if share < PREPARED]
+    if not quick:
+        return None
+    return (
+        f"{len(quick):,} of {len(found):,} decode steps take {min(quick):.0%} of their time where their length was seen before: "
+        "the rest is made ready anew for every length, as cuDNN's attention does its plans; a program that calls "
+        "torch.backends.cuda.enable_cudnn_sdp(False) does without"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median, pstdev
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.profiled import Sample
 from roofcast.calculators.profiled_checkpoint import CheckpointPoint
@@ -86,8 +86,10 @@ def _point(loaded: Loaded, point: tuple[str, int, int], steps: int) -> Checkpoin
         return CheckpointPoint(*point, steps=count, problem=problem)
     try:
         with silenced(import_transformers()), memory_guard(runtime), runtime.torch.inference_mode():
-            sample = _decoded(loaded, batch, context, steps) if phase == DECODE else _prompted(loaded, context)
-            return CheckpointPoint(*point, sample=sample, steps=count)
+            if phase != DECODE:
+                return CheckpointPoint(*point, sample=_prompted(loaded, context), steps=count)
+            sample, again = _decoded(loaded, batch, context, steps)
+            return CheckpointPoint(*point, sample=sample, again=again, steps=count)
     except OutOfMemoryError as error:
         problem = str(error)
     except WrongOutputError:
@@ -118,11 +120,12 @@ def _prompted(loaded: Loaded, tokens: int) -> Sample:
     return sample_of([once() for _ in range(repeats)])
 
 
-def _decoded(loaded: Loaded, batch: int, context: int, steps: int) -> Sample:
+def _decoded(loaded: Loaded, batch: int, context: int, steps: int) -> tuple[Sample, Sample | None]:
     """Steps one after the other, each timed until the host has its tokens: as many in the cache as the context begins with.
 
     Of the context's tokens all but the last few are a prompt of random ones; steps that warm up bring it to the context
-    less one, so that the first timed step has the context with its own token.
+    less one, so that the first timed step has the context with its own token. Then the cache is taken back and the steps
+    run once more: what a library prepares for each new length is there by then.
     """
     warm = min(WARM, context - 1)
     ids, cache = loaded.draw(batch, context), None
@@ -131,7 +134,19 @@ def _decoded(loaded: Loaded, batch: int, context: int, steps: int) -> Sample:
     for place in range(context - 1 - warm, context - 1):
         logits, cache = loaded.forward(ids[:, place : place + 1], cache, keep=1)
         logits.argmax(-1).tolist()
-    times, new = [], ids[:, -1:]
+    times, logits, cache = _stepped(loaded, ids[:, -1:], cache, steps)
+    _check_numbers(logits, label_of(DECODE, batch, context))
+    try:
+        cache.crop(-steps)
+        again, _, _ = _stepped(loaded, ids[:, -1:], cache, steps)
+    except Exception:  # caches that cannot forget have no such method, or raise what they like  # noqa: BLE001
+        return sample_of(times), None
+    return sample_of(times), sample_of(again)
+
+
+def _stepped(loaded: Loaded, new: Tensor, cache: object, steps: int) -> tuple[list[float], Tensor, Any]:
+    """Steps, each fed what the one before chose: their times [s], the last logits, and the cache."""
+    times: list[float] = []
     for _ in range(steps):
         loaded.runtime.synchronize()
         start = perf_counter()
@@ -139,8 +154,7 @@ def _decoded(loaded: Loaded, batch: int, context: int, steps: int) -> Sample:
         new = logits.argmax(-1)
         new.tolist()
         times.append(perf_counter() - start)
-    _check_numbers(logits, label_of(DECODE, batch, context))
-    return sample_of(times)
+    return times, logits, cache
 
 
 def sample_of(times: Sequence[float]) -> Sample:

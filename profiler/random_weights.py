@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.profiler.fp8 import narrowed
 from roofcast.profiler.kernels import Weight
-from roofcast.profiler.sharding import Share, kept
+from roofcast.profiler.sharding import WHOLE, Share, kept
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ class Drawer:
     activations: str
     seed: int
     counting: bool = False
-    share: Share = Share()
+    share: Share = WHOLE
     bytes: int = 0
     whole_bytes: int = 0
     _numbers: Any = field(init=False, default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.profiler.errors import ProfileUsageError
 
@@ -76,10 +76,13 @@ class Share:
         return -(-count // self.of)
 
 
+WHOLE: Final = Share()
+
+
 def share_of(runtime: Runtime) -> Share:
     """The share of a device among its ranks."""
     ranks = runtime.ranks
-    return Share() if ranks is None else Share(ranks.rank, ranks.size)
+    return WHOLE if ranks is None else Share(ranks.rank, ranks.size)
 
 
 def wide(span: Span, width: int, start: int = 0) -> Span:
@@ -93,6 +96,6 @@ def wide(span: Span, width: int, start: int = 0) -> Span:
 
 def kept(tensor: Tensor, spans: tuple[Span, ...], dim: int) -> Tensor:
     """A copy of some spans of a dimension, one after the other."""
-    import torch  # noqa: PLC0415 - only measuring needs it
+    import torch
 
     return torch.cat([tensor.narrow(dim, first, last - first) for first, last in spans], dim)

@@ -25,6 +25,7 @@ TIMES_NOTE: Final = (
     "ms is the median by the host's clock, with the 10th and 90th percentile: kernels are launched one by one, and the host reads "
     "every token; prompts are random tokens, whose text means nothing"
 )
+AGAIN_NOTE: Final = "again: the same steps once more, the cache taken back before: lengths that were seen"
 BYTES_NOTE: Final = (
     "GB/s: weights that a step reads and the cache that it reads and writes, counted and not measured, over the median time; of "
     "decode at the middle step"
@@ -55,11 +56,12 @@ def _points(rows: Sequence[CheckpointPointRow], title: str) -> Table:
     bound = any(row.bound_seconds is not None for row in rows)
     expected = any(row.expected_seconds is not None for row in rows)
     unit = flop_unit(_flops(row) for row in rows) if prompts else (GIGA, "GB/s")
+    failed = any(row.time is None for row in rows)
+    again = any(row.again is not None for row in rows)
     header = ["prompt"] if prompts else ["ctx", "batch"]
-    header += ["ms", "10-90 %", "tokens/s", *([unit[1]] if counted else [])]
+    header += ["ms", "10-90 %", *(["again\nms"] if again else []), "tokens/s", *([unit[1]] if counted else [])]
     header += [] if prompts or not bound else [OF_SHEET]
     header += [*(["bound\nms"] if bound else []), *(["expect\nms"] if expected else [])]
-    failed = any(row.time is None for row in rows)
     cells = []
     for row in rows:
         rate = per_second(_flops(row) if prompts else row.bytes_per_second, unit[0])
@@ -69,6 +71,7 @@ def _points(rows: Sequence[CheckpointPointRow], title: str) -> Table:
                 *([] if prompts else [count(row.batch)]),
                 millis(None if row.time is None else row.time.seconds),
                 between(row.time),
+                *([millis(None if row.again is None else row.again.seconds)] if again else []),
                 figures(row.tokens_per_second),
                 *([rate] if counted else []),
                 *([] if prompts or not bound else [percent(row.of_datasheet)]),
@@ -104,5 +107,6 @@ def checkpoint_notes(found: CheckpointRow) -> tuple[str | None, ...]:
     """How the numbers are meant."""
     return (
         TIMES_NOTE,
+        AGAIN_NOTE if any(row.again is not None for row in found.points) else None,
         BYTES_NOTE if any(row.bytes is not None for row in found.points) else None,
     )
