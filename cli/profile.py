@@ -357,7 +357,8 @@ def speculate(
     Random weights, beside what `speculate` says of them; where both models are folders with weights, and transformers is
     there, also tokens a round, acceptance and speed-up of real text.
     """
-    from roofcast.cli.profiling_speculate import Asked, answer_speculate
+    from roofcast.cli.profiling_rounds import Asked
+    from roofcast.cli.profiling_speculate import answer_speculate
 
     asked = Asked((target, draft), (k, batch, context, acceptance), (weights, draft_weights), (text, tokens), seed)
     answer_speculate(asked, (revision, offline), (device, budget), (format, out, strict))

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.calculators.errors import UsageError
 from roofcast.cli.profiling import bench, leave, left_line, machine_remarks, seconds_of, watching, written
-from roofcast.cli.profiling_asked import MOST_POINTS, Steps
-from roofcast.cli.profiling_steps import STEADY, Model, choose
+from roofcast.cli.profiling_rounds import of_draft
+from roofcast.cli.profiling_steps import STEADY, choose
 from roofcast.cli.profiling_texts import NOTHING, Continued, TextAsked, continued
-from roofcast.cli.speculation_numbers import numbers, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,107 +20,10 @@ if TYPE_CHECKING:
     from roofcast.calculators.profiled import Sample
     from roofcast.calculators.profiled_rounds import RoundProfile
     from roofcast.cli.profiling import Bench
-    from roofcast.cli.profiling_steps import Chosen
+    from roofcast.cli.profiling_rounds import Asked, Plan
+    from roofcast.cli.profiling_steps import Chosen, Model
     from roofcast.profiler.decoder import Decoder
     from roofcast.profiler.speculative import Pair
-
-ROUTING = "drawn"
-MOST_NEW = 100_000  # tokens of a text
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What options ask, as they were written.
-
-    Args:
-        names: of target and draft.
-        points: --k, --batch, --context and --acceptance.
-        weights: --weights and --draft-weights.
-        text: --text and --tokens.
-        seed: of the random weights.
-    """
-
-    names: tuple[str, str]
-    points: tuple[str, str, str, str]
-    weights: tuple[str | None, str | None]
-    text: tuple[str | None, int]
-    seed: int
-
-    def models(self, revision: str | None, *, offline: bool) -> tuple[Model, Model]:
-        """Target and draft; a revision is the target's.
-
-        Raises:
-            UsageError: what cannot be of one of them.
-        """
-        target, draft = (
-            Model(name, weights, ROUTING, self.seed, revised, offline)
-            for name, weights, revised in zip(self.names, self.weights, (revision, None), strict=True)
-        )
-        target.check()
-        try:
-            draft.check()
-        except UsageError as error:
-            raise UsageError(_of_draft(error)) from error
-        return target, draft
-
-    def plan(self) -> Plan:
-        """The rounds.
-
-        Raises:
-            UnitError, UsageError: naming the option.
-        """
-        from roofcast.calculators.speculative import check_acceptance
-
-        k, batch, context, acceptance = self.points
-        pairs, rates = (
-            Steps(None, (batch, context)).points("decode"),
-            dict.fromkeys(numbers(acceptance, "--acceptance")),
-        )
-        try:
-            drafted = whole_numbers(k)
-            for rate in rates:
-                check_acceptance(rate)
-        except UsageError as error:
-            raise UsageError(f"--{str(error).removeprefix('--')}") from error
-        if len(drafted) * len(pairs) > MOST_POINTS:
-            many = len(drafted) * len(pairs)
-            raise UsageError(f"--k, --batch and --context make {many:,} rounds; at most {MOST_POINTS} at once")
-        return Plan(tuple((*pair, length) for pair in pairs for length in drafted), tuple(rates))
-
-    def check_text(self) -> None:
-        """Refuses texts that cannot be.
-
-        Raises:
-            UsageError: naming the option.
-        """
-        text, new = self.text
-        if not 0 <= new <= MOST_NEW:
-            raise UsageError(f"--tokens {new:,}: new tokens of each prompt are 0, which writes none, to {MOST_NEW:,}")
-        if text is not None and not new:
-            raise UsageError("--text says what is continued, --tokens 0 that nothing is; leave one of them out")
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Rounds to time, and the acceptances that they are held against.
-
-    Args:
-        points: batch, context and k, all k of a batch and context after one another.
-        acceptances: chances that a drafted token is accepted. [-]
-    """
-
-    points: tuple[tuple[int, int, int], ...]
-    acceptances: tuple[float, ...]
-
-    @property
-    def drafted(self) -> tuple[int, ...]:
-        """Every k. [token]"""
-        return tuple(dict.fromkeys(drafted for _, _, drafted in self.points))
-
-    @property
-    def longest(self) -> int:
-        """Tokens that a cache of any round holds at most. [token]"""
-        return max(context + drafted for _, context, drafted in self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +80,10 @@ def answer_speculate(
         "budget_seconds": seconds,
     }
     target.present(profile_document(result, inputs, said + machine_remarks(opened)))
-    leave(measured.why or real.why, nothing=_nothing(measured) or (real.problem or None if asked.text[0] is not None else None))
-
-
-def _of_draft(error: Exception) -> str:
-    """A complaint about an option of the target, of the draft's."""
-    return str(error).replace("--weights", "--draft-weights", 1)
+    leave(
+        measured.why or real.why,
+        nothing=_nothing(measured) or (real.problem or None if asked.text[0] is not None else None),
+    )
 
 
 def _chosen(models: tuple[Model, Model], opened: Bench) -> tuple[Chosen, Chosen]:
@@ -199,7 +98,7 @@ def _chosen(models: tuple[Model, Model], opened: Bench) -> tuple[Chosen, Chosen]
     try:
         return target, choose(models[1], opened)
     except ProfileUsageError as error:
-        raise ProfileUsageError(_of_draft(error)) from error
+        raise ProfileUsageError(of_draft(error)) from error
 
 
 def measure(chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], plan: Plan, opened: Bench) -> Measured:
@@ -230,10 +129,22 @@ def measure(chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], plan: Pl
 
 
 def _pair(chosen: tuple[Chosen, Chosen], models: tuple[Model, Model], opened: Bench) -> Pair:
+    """Both decoders, the draft beside the target.
+
+    Raises:
+        OutOfMemoryError: naming which of them does not fit.
+    """
+    from roofcast.profiler.errors import OutOfMemoryError
     from roofcast.profiler.speculative import Pair
 
-    target, draft = (_decoder(one, model, opened) for one, model in zip(chosen, models, strict=True))
-    return Pair(target, draft)
+    made: list[Decoder] = []
+    for one, model in zip(chosen, models, strict=True):
+        try:
+            made.append(_decoder(one, model, opened))
+        except OutOfMemoryError as error:
+            beside = f" beside {made[0].weight_bytes / 2**30:.1f} GiB of {chosen[0].loaded.name}" if made else ""
+            raise OutOfMemoryError(f"{one.loaded.name}{beside}: {error}") from error
+    return Pair(*made)
 
 
 def _decoder(chosen: Chosen, model: Model, opened: Bench) -> Decoder:

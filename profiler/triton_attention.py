@@ -102,11 +102,7 @@ def decode_kernel(
     step = tl.cdiv(tl.cdiv(length - first, SPLITS), TILE) * TILE
     begin = first + split * step
     end = tl.minimum(begin + step, length)
-    q = tl.load(
-        queries + heads[:, None] * D + cols[None, :],
-        mask=live[:, None] & (cols < D)[None, :],
-        other=0.0,
-    )
+    q = tl.load(queries + heads[:, None] * D + cols[None, :], mask=live[:, None] & (cols < D)[None, :], other=0.0)
     q = (q.to(tl.float32) * scale).to(queries.dtype.element_ty)
     base = pair.to(tl.int64) * S
     peak = tl.full((ROWS,), -1e30, tl.float32)

@@ -389,7 +389,6 @@ def test_quantised_weights_are_left_as_they_are(changing: Path) -> None:
 def test_csv_has_a_row_a_point(llama: Path) -> None:
     """Each with the model, its format and the version of transformers."""
     lines = measured(llama, "--format", "csv").out.splitlines()
-
     assert len(lines) == 5
     assert lines[0].startswith("model,weights,transformers,attention,phase,batch,context")
 
@@ -397,7 +396,6 @@ def test_csv_has_a_row_a_point(llama: Path) -> None:
 def test_tables_fit_eighty_columns(llama: Path) -> None:
     """Every line of a table does."""
     outcome = measured(llama)
-    lines = outcome.out.split("\n\n")[1:3]
 
     assert outcome.err == ""
-    assert all(len(line) <= 80 for part in lines for line in part.splitlines())
+    assert all(len(line) <= 80 for part in outcome.out.split("\n\n")[1:3] for line in part.splitlines())

@@ -187,6 +187,14 @@ def test_weights_too_large_for_the_device(models: tuple[str, str], monkeypatch: 
     refused(roofcast("profile", "speculate", *models, *CPU, *FP32), 3, "weights of", "do not fit")
 
 
+def test_a_draft_too_large_beside_the_target(models: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the draft that is named, and what stands beside it."""
+    free = iter((2**40, 1000))
+    monkeypatch.setattr(runtimes.Runtime, "free_bytes", lambda _: next(free))
+
+    refused(roofcast("profile", "speculate", *models, *CPU, *FP32), 3, "beside 0.0 GiB of", "weights of", "do not fit")
+
+
 REFUSED = [
     pytest.param(("--weights", "int4"), 2, ("--weights int4", "bf16, fp16, fp32, fp8"), id="int4"),
     pytest.param(("--draft-weights", "int4"), 2, ("--draft-weights int4", "fp8"), id="int4 of the draft"),
