@@ -13,6 +13,8 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from roofcast.reports.document import Document
     from tests.pages import Element
 
@@ -72,6 +74,16 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     return folder
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Leave the machine's other threads to other tests."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from roofcast.profiler.timing import Budget  # noqa: E402
 from tests.local_checkpoints import WORDS, change_config, write_checkpoint, write_tokenizer  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from torch import Tensor
@@ -32,15 +31,7 @@ NEW = 22
 FEW = Texts(new=NEW, random=2, length=20)
 CROPPED = ("llama", "mixtral", "gemma3", "mistral", "deepseek", "gpt2")  # kinds whose caches take tokens back
 CPU = open_runtime("cpu")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Leave the machine's other threads to others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

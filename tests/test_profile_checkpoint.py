@@ -33,21 +33,12 @@ from tests.profile_values import sample  # noqa: E402
 from tests.running import answer, refused, roofcast  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.running import Outcome
 
 SMALL = ("--device", "cpu", "--prompt", "8,16", "--batch", "1,2", "--context", "12", "--steps", "4")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Leave the machine's other threads to others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,19 +15,8 @@ from roofcast.profiler.speculative import Pair, Round, profile_rounds  # noqa: E
 from roofcast.profiler.timing import Budget, time_work  # noqa: E402
 from tests.tiny_decoders import BUILT, VOCAB, cpu, spec_of, tiny  # noqa: E402
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOM = 12  # places of a cache, whose random tokens are those of any other so long
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Leave the machine's other threads to others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

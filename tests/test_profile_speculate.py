@@ -23,21 +23,13 @@ from tests.round_values import speculated  # noqa: E402
 from tests.running import answer, refused, roofcast  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 CPU = ("--device", "cpu")
 FP32 = ("--weights", "fp32", "--draft-weights", "fp32")
 SMALL = ("--k", "1,3", "--batch", "2", "--context", "16")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Leave the machine's other threads to others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(autouse=True)

@@ -29,15 +29,10 @@ ROOT = Path(__file__).parent.parent
 PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point")
 LONGEST = 120  # seconds that a command of these tests may take: it hangs
 
-pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Give back the threads that ranks share."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed"),
+]
 
 
 @pytest.fixture(autouse=True)
