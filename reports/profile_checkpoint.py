@@ -59,7 +59,8 @@ def _points(rows: Sequence[CheckpointPointRow], title: str) -> Table:
     failed = any(row.time is None for row in rows)
     again = any(row.again is not None for row in rows)
     header = ["prompt"] if prompts else ["ctx", "batch"]
-    header += ["ms", "10-90 %", *(["again\nms"] if again else []), "tokens/s", *([unit[1]] if counted else [])]
+    header += ["ms", "10-90 %", *(["again\nms"] if again else []), "tokens\n/s", *([unit[1]] if counted else [])]
+    told = len(header)  # columns of what was measured
     header += [] if prompts or not bound else [OF_SHEET]
     header += [*(["bound\nms"] if bound else []), *(["expect\nms"] if expected else [])]
     cells = []
@@ -80,8 +81,9 @@ def _points(rows: Sequence[CheckpointPointRow], title: str) -> Table:
                 *([FAILED if row.time is None else ""] if failed else []),
             ]
         )
-    left = (len(header),) if failed else ()
-    return table([*header, *([""] if failed else [])], cells, title=title, left=left, keys=1 if prompts else 2)
+    left, breaks = ((len(header),) if failed else ()), ((told,) if bound else ())
+    keys = 1 if prompts else 2
+    return table([*header, *([""] if failed else [])], cells, title=title, left=left, keys=keys, breaks=breaks)
 
 
 def _flops(row: CheckpointPointRow) -> float | None:
