@@ -162,13 +162,13 @@ def link_rows(measured: Iterable[Exchanged], ranks: int) -> list[LinkRow]:
 
 
 def _link(pattern: str, launched: str, points: Sequence[tuple[float, float]]) -> LinkRow:
-    line = fitted(points)
+    line, sizes = fitted(points), len({moved for moved, _ in points})
     return LinkRow(
         pattern=pattern,
         launched=launched,
         latency_seconds=None if line is None else line.latency,
         bytes_per_second=None if line is None else line.bandwidth,
-        worst_error=None if line is None else line.worst,
+        worst_error=None if line is None or sizes <= LEAST_SIZES else line.worst,
         least_seconds=min(seconds for _, seconds in points),
         best_bytes_per_second=max(moved / seconds for moved, seconds in points),
         points=len(points),

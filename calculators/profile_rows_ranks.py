@@ -64,7 +64,7 @@ class LinkRow:
     bytes_per_second: float | None
     """Fitted: of each further byte that a rank has to send; null of one size, or where times do not grow with it. [B/s]"""
     worst_error: float | None
-    """The largest |fitted / measured - 1|; null where nothing is fitted. [-]"""
+    """The largest |fitted / measured - 1|; null of fewer than three sizes, two of which any line meets. [-]"""
     least_seconds: float
     """Measured: the quickest of all sizes. [s]"""
     best_bytes_per_second: float

@@ -14,9 +14,10 @@ from roofcast.cli.session import Output, chart_ending, check_output, show
 from roofcast.hwdb.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from roofcast.calculators.answer import Remarks
+    from roofcast.calculators.profiled import Sample
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.profiler.runtime import Runtime
     from roofcast.profiler.sweep import Watch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from roofcast.reports.document import Document
 
 MOST_LEFT: Final = 6  # labels of what was not measured, in a warning
+STEADY: Final = 1.25  # between the 90th and the 10th percentile of the times of the same work
 PROCESSOR: Final = 120.0  # seconds that measuring on a processor takes at most, unless it is given more
 
 
@@ -122,7 +124,10 @@ def machine_remarks(opened: Bench) -> Remarks:
     machine = opened.runtime.machine
     unknown = f"{machine.name} is not in the database: what is measured stands alone (README.md tells how to add it)"
     minutes = f"on a processor measuring ends after {PROCESSOR / 60:.0f} minutes where --budget does not say otherwise"
-    notes = [unknown if machine.accelerator is None else None, minutes if opened.limited else None]
+    notes = [
+        unknown if machine.accelerator is None else None,
+        minutes if opened.limited and opened.budget.used >= PROCESSOR else None,
+    ]
     return remarks(warnings=machine.remarks, notes=notes)
 
 
@@ -136,6 +141,18 @@ def left_line(left: Sequence[str], why: str) -> str | None:
         return None
     more = f", and {len(left) - MOST_LEFT} more" if len(left) > MOST_LEFT else ""
     return f"{why}{': ' if why else ''}not measured: {', '.join(left[:MOST_LEFT])}{more}"
+
+
+def unsteady_line(samples: Iterable[Sample]) -> str | None:
+    """What to say where times of the same work differ by much; None where they do not."""
+    ran = list(samples)
+    apart = sum(sample.high > STEADY * sample.low for sample in ran)
+    if not apart:
+        return None
+    return (
+        f"{apart:,} of {len(ran):,} times differ by more than {STEADY - 1:.0%} from the 10th to the 90th percentile: something "
+        "else may use the machine, or its clock changes"
+    )
 
 
 def leave(why: str, *, nothing: str | None = None, lost: bool = False) -> None:

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.errors import UsageError
-from roofcast.cli.profiling import bench, leave, left_line, machine_remarks, seconds_of, watching, written
+from roofcast.cli.profiling import (
+    bench,
+    leave,
+    left_line,
+    machine_remarks,
+    seconds_of,
+    unsteady_line,
+    watching,
+    written,
+)
 from roofcast.cli.profiling_asked import Steps
-from roofcast.cli.profiling_steps import STEADY
 from roofcast.cli.session import Lookup, load
 
 if TYPE_CHECKING:
@@ -213,8 +221,6 @@ def _remarks(measured: Measured, points: Points) -> Remarks:
 
     most = measured.longest
     beyond = most is not None and points.longest > most
-    ran = [one.sample for one in measured.points if one.sample is not None]
-    apart = sum(sample.high > STEADY * sample.low for sample in ran)
     return remarks(
         warnings=[
             left_line(measured.left, measured.why),
@@ -224,10 +230,7 @@ def _remarks(measured: Measured, points: Points) -> Remarks:
                 if one.problem
             ),
             f"{points.longest:,} tokens are beyond the {most:,} that its config allows" if beyond else None,
-            f"{apart:,} of {len(ran):,} times differ by more than {STEADY - 1:.0%} from the 10th to the 90th percentile: something "
-            "else may use the machine, or its clock changes"
-            if apart
-            else None,
+            unsteady_line(one.sample for one in measured.points if one.sample is not None),
             _prepared(measured.points),
         ]
     )

@@ -11,7 +11,7 @@ import typer
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import UNDETERMINED
-from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, watching, written
+from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, unsteady_line, watching, written
 from roofcast.cli.profiling_asked import MOST_POINTS
 from roofcast.hwdb.units import UnitError, parse_quantity, show_bytes
 
@@ -208,7 +208,7 @@ def told(plan: Plan, swept: Swept[Exchanged], opened: Bench) -> tuple[ProfileRes
     from roofcast.calculators.profile_exchanges import collectives_row, links_of
     from roofcast.calculators.profile_making import machine_row, ranks_row
     from roofcast.calculators.profile_rows import ProfileResult
-    from roofcast.profiler.collectives import actual
+    from roofcast.profiler.collectives import payload_of
 
     runtime = opened.runtime
     group = runtime.ranks.group if runtime.ranks is not None else None
@@ -222,11 +222,13 @@ def told(plan: Plan, swept: Swept[Exchanged], opened: Bench) -> tuple[ProfileRes
         collectives=collectives_row(plan.number, swept.done, links),
         unfinished=list(swept.left),
     )
-    changed = [size for size in plan.payloads if size not in actual(runtime, plan)]
-    many = f"{len(changed):,} size{'s are' if len(changed) != 1 else ' is'} rounded up to whole elements for each rank"
+    changed = [
+        size for size in plan.payloads if any(payload_of(runtime, plan, one, size) != size for one in plan.patterns)
+    ]
+    many = f"{len(changed):,} size{'s are' if len(changed) != 1 else ' is'} rounded up to whole elements, in parts for each rank"
     said = remarks(
         [f"{runtime.machine.accelerator}: {line}" for line in (links.fabric.assumptions if links.fabric else ())],
-        [left_line(swept.left, swept.why)],
+        [left_line(swept.left, swept.why), unsteady_line(one.sample for one in swept.done if one.sample is not None)],
         [many if changed else None, _constants(links)],
     )
     return result, said + machine_remarks(opened)

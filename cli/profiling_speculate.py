@@ -7,9 +7,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.cli.profiling import bench, leave, left_line, machine_remarks, seconds_of, watching, written
+from roofcast.cli.profiling import (
+    bench,
+    leave,
+    left_line,
+    machine_remarks,
+    seconds_of,
+    unsteady_line,
+    watching,
+    written,
+)
 from roofcast.cli.profiling_rounds import of_draft
-from roofcast.cli.profiling_steps import STEADY, choose
+from roofcast.cli.profiling_steps import choose
 from roofcast.cli.profiling_texts import NOTHING, Continued, TextAsked, continued
 
 if TYPE_CHECKING:
@@ -258,7 +267,7 @@ def _remarks(chosen: tuple[Chosen, Chosen], plan: Plan, measured: Measured) -> R
         if one.problem
     ]
     warnings = [left_line(measured.left, measured.why), *failed, *(_beyond(one, plan) for one in chosen)]
-    return remarks([*said, *measured.assumptions], [*warnings, _unsteady(measured)])
+    return remarks([*said, *measured.assumptions], [*warnings, unsteady_line(dict.fromkeys(_samples(measured)))])
 
 
 def _beyond(chosen: Chosen, plan: Plan) -> str | None:
@@ -272,18 +281,6 @@ def _samples(measured: Measured) -> Iterator[Sample]:
     for one in measured.rounds:
         every = (one.decode, one.draft, one.drafting, one.verify, one.round)
         yield from (sample for sample in every if sample is not None)
-
-
-def _unsteady(measured: Measured) -> str | None:
-    """What to say where times of the same work differ by much."""
-    ran = list(dict.fromkeys(_samples(measured)))
-    apart = sum(sample.high > STEADY * sample.low for sample in ran)
-    if not apart:
-        return None
-    return (
-        f"{apart:,} of {len(ran):,} times differ by more than {STEADY - 1:.0%} from the 10th to the 90th percentile: something "
-        "else may use the machine, or its clock changes"
-    )
 
 
 def _constants(sides: tuple[Side, ...]) -> Remarks:

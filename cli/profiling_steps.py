@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UsageError
-from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, watching, written
+from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, unsteady_line, watching, written
 from roofcast.cli.session import Lookup, explain_or, load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from roofcast.calculators.answer import Remarks
     from roofcast.calculators.profile_work import Counted
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PHASES = ("prefill", "decode")
 ROUTINGS = ("drawn", "balanced")
 MOST_SEED = (1 << 63) - 1
-STEADY = 1.25  # between the 90th and the 10th percentile of a step's times
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +193,8 @@ def _remarks(chosen: Chosen, measured: Measured, points: Points) -> Remarks:
             left_line(measured.left, measured.why),
             *(f"{label(step)} did not run: {step.problem}" for step in measured.steps if step.problem),
             f"{name}: {longest:,} tokens are beyond the {most:,} that its config allows" if beyond else None,
-            _unsteady(measured.steps),
+            unsteady_line(step.sample for step in measured.steps if step.sample is not None),
         ],
-    )
-
-
-def _unsteady(steps: Sequence[StepProfile]) -> str | None:
-    """What to say where times of the same work differ by much."""
-    ran = [step.sample for step in steps if step.sample is not None]
-    apart = sum(sample.high > STEADY * sample.low for sample in ran)
-    if not apart:
-        return None
-    return (
-        f"times of {apart:,} of {len(ran):,} steps differ by more than {STEADY - 1:.0%} from the 10th to the 90th percentile: "
-        "something else may use the machine, or its clock changes"
     )
 
 

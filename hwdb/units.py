@@ -180,6 +180,18 @@ def show_bytes(value: float, unit: str = "GiB", digits: int = 1) -> str:
     return f"{value / UNITS['B'][unit]:.{digits}f} {unit}"
 
 
+def show_size(size: int) -> str:
+    """Show bytes in the largest binary unit of which they are a whole number.
+
+    >>> show_size(1024), show_size(268435456), show_size(1026), show_size(1610612736)
+    ('1 KiB', '256 MiB', '1,026 B', '1,536 MiB')
+    """
+    for unit in ("GiB", "MiB", "KiB"):
+        if size % int(UNITS["B"][unit]) == 0:
+            return f"{size // int(UNITS['B'][unit]):,} {unit}"
+    return f"{size:,} B"
+
+
 def show_si(value: float, unit: str, figures: int = 4) -> str:
     """Show a quantity with the SI prefix that keeps it between 1 and 1000.
 

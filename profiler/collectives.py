@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.profiled import EAGER, GRAPH, Sample
 from roofcast.calculators.profiled_ranks import Exchanged
+from roofcast.hwdb.units import show_size
 from roofcast.modelspec.op import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, POINT_TO_POINT, REDUCE_SCATTER
 from roofcast.profiler.collectives_check import SUM, Numbers, Piece
 from roofcast.profiler.errors import (
@@ -66,15 +67,16 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a pattern is exchanged, and what must come of it. A payload is n parts, one a rank.
+    """How a pattern is exchanged, and what must come of it.
 
     Args:
         sent: what a rank puts in, `WHOLE` or `PART` of it.
         got: what it gets, likewise; None is in place.
         run: exchanges.
-        right: by rank, ranks and elements of a part: what the result is made of; nothing of a rank that gets none.
+        right: by rank, ranks and elements of the payload: what the result is made of; nothing of a rank that gets none.
         summed: whether numbers are summed.
         passes: payloads on the way one after the other.
+        parted: whether the payload is n parts, one a rank.
     """
 
     sent: str
@@ -83,6 +85,7 @@ class Way:
     right: Callable[[int, int, int], tuple[Piece, ...]]
     summed: bool = False
     passes: int = 1
+    parted: bool = True
 
 
 def _to_and_fro(ranks: Ranks, x: Buffers) -> None:
@@ -98,36 +101,41 @@ def _to_and_fro(ranks: Ranks, x: Buffers) -> None:
         x.sent[:1].zero_()  # a graph of nothing is none
 
 
-def _other_end(rank: int, n: int, part: int) -> tuple[Piece, ...]:
+def _other_end(rank: int, n: int, whole: int) -> tuple[Piece, ...]:
     ends = {0: n - 1, n - 1: 0}
-    return (Piece(ends[rank], 0, n * part),) if rank in ends else ()
+    return (Piece(ends[rank], 0, whole),) if rank in ends else ()
 
 
 #: pattern -> how it is exchanged; payloads as nccl-tests and `modelspec.op.Exchange` count them
 WAYS: Final[Mapping[str, Way]] = {
     ALL_REDUCE: Way(
-        WHOLE, None, lambda ranks, x: ranks.all_reduce(x.sent), lambda _, n, e: (Piece(SUM, 0, n * e),), summed=True
+        WHOLE,
+        None,
+        lambda ranks, x: ranks.all_reduce(x.sent),
+        lambda _rank, _n, e: (Piece(SUM, 0, e),),
+        summed=True,
+        parted=False,
     ),
     ALL_GATHER: Way(
         PART,
         WHOLE,
         lambda ranks, x: ranks.all_gather(x.got, x.sent),
-        lambda _, n, e: tuple(Piece(one, 0, e) for one in range(n)),
+        lambda _, n, e: tuple(Piece(one, 0, e // n) for one in range(n)),
     ),
     REDUCE_SCATTER: Way(
         WHOLE,
         PART,
         lambda ranks, x: ranks.reduce_scatter(x.got, x.sent),
-        lambda rank, _, e: (Piece(SUM, rank * e, e),),
+        lambda rank, n, e: (Piece(SUM, rank * (e // n), e // n),),
         summed=True,
     ),
     ALL_TO_ALL: Way(
         WHOLE,
         WHOLE,
         lambda ranks, x: ranks.all_to_all(x.got, x.sent),
-        lambda rank, n, e: tuple(Piece(one, rank * e, e) for one in range(n)),
+        lambda rank, n, e: tuple(Piece(one, rank * (e // n), e // n) for one in range(n)),
     ),
-    POINT_TO_POINT: Way(WHOLE, WHOLE, _to_and_fro, _other_end, passes=2),
+    POINT_TO_POINT: Way(WHOLE, WHOLE, _to_and_fro, _other_end, passes=2, parted=False),
 }
 
 
@@ -164,9 +172,9 @@ def label_of(pattern: str, payload: int, launched: str) -> str:
     """An exchange in words.
 
     >>> label_of("all_reduce", 65536, "graph")
-    'all_reduce of 65,536 B, graph'
+    'all_reduce of 64 KiB, graph'
     """
-    return f"{pattern} of {payload:,} B, {launched}"
+    return f"{pattern} of {show_size(payload)}, {launched}"
 
 
 def rounded(payload: int, ranks: int, width: int) -> int:
@@ -179,10 +187,10 @@ def rounded(payload: int, ranks: int, width: int) -> int:
     return -(-payload // whole) * whole
 
 
-def actual(runtime: Runtime, plan: Plan) -> tuple[int, ...]:
-    """The payloads that are exchanged in place of those asked, each once. [B]"""
-    n, width = _ranks(runtime).size, runtime.dtype(plan.number).itemsize
-    return tuple(dict.fromkeys(rounded(one, n, width) for one in plan.payloads))
+def payload_of(runtime: Runtime, plan: Plan, pattern: str, asked: int) -> int:
+    """The payload that is exchanged in place of the one asked: whole elements, of each rank where it is in parts. [B]"""
+    parts = _ranks(runtime).size if WAYS[pattern].parted else 1
+    return rounded(asked, parts, runtime.dtype(plan.number).itemsize)
 
 
 def profile_exchanges(runtime: Runtime, plan: Plan, budget: Budget, watch: Watch | None = None) -> Swept[Exchanged]:
@@ -198,10 +206,12 @@ def profile_exchanges(runtime: Runtime, plan: Plan, budget: Budget, watch: Watch
     width = runtime.dtype(plan.number).itemsize
     numbers = {summed: Numbers(runtime, plan.number, ranks.size, summed) for summed in (False, True)}
     launches = (EAGER, GRAPH) if runtime.graphs else (EAGER,)
+    points = dict.fromkeys(
+        (pattern, payload_of(runtime, plan, pattern, asked)) for asked in plan.payloads for pattern in plan.patterns
+    )
     every = [
         Asked(pattern, payload // width, payload, launched, numbers[WAYS[pattern].summed])
-        for payload in actual(runtime, plan)
-        for pattern in plan.patterns
+        for pattern, payload in points
         for launched in launches
     ]
     with runtime.torch.inference_mode():
@@ -288,7 +298,7 @@ def _timed(runtime: Runtime, asked: Asked, buffers: Buffers) -> Exchanged:
     calls = [once] * _count(runtime, seconds, once)
     sample = time_calls(runtime, calls, graph=replayed)
     _checked(runtime, asked, buffers, final)
-    right = sum(bool(way.right(rank, ranks.size, 1)) for rank in range(ranks.size))
+    right = sum(bool(way.right(rank, ranks.size, asked.elements)) for rank in range(ranks.size))
     return Exchanged(asked.pattern, asked.payload, asked.launched, _share(sample, way.passes), right)
 
 
@@ -322,7 +332,7 @@ def _checked(runtime: Runtime, asked: Asked, buffers: Buffers, work: Work) -> fl
     work()
     runtime.synchronize()
     seconds = perf_counter() - start
-    pieces = asked.way.right(ranks.rank, ranks.size, asked.elements // ranks.size)
+    pieces = asked.way.right(ranks.rank, ranks.size, asked.elements)
     found = ranks.gather([numbers.wrong(buffers.got, pieces), sum(piece.count for piece in pieces)])
     for rank, (bad, whole) in enumerate(found):
         if bad:

@@ -110,7 +110,13 @@ def _software(machine: MachineRow) -> str:
     """Memory, and what drives the device."""
     driver = f", driver {machine.driver}" if machine.driver else ""
     clock = f"; {machine.clock}" if machine.clock else ""
-    units = f"{machine.sms} threads" if machine.kind == "cpu" else f"{machine.sms} SMs" if machine.sms else ""
+    units = (
+        f"{machine.sms} thread{'s' * (machine.sms != 1)}"
+        if machine.kind == "cpu"
+        else f"{machine.sms} SMs"
+        if machine.sms
+        else ""
+    )
     memory = f"{machine.memory_bytes / GIB:.1f} GiB of memory, {machine.free_bytes / GIB:.1f} GiB free"
     parts = (memory, units, f"torch {machine.torch}{driver}, kernels of {machine.kernels}")
     return "; ".join(filter(None, parts)) + clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.profiled import EAGER, GRAPH
-from roofcast.hwdb.units import UNITS, show_percent
+from roofcast.hwdb.units import show_percent, show_size
 from roofcast.modelspec.op import POINT_TO_POINT
 from roofcast.reports.data import as_data
 from roofcast.reports.document import Table, table
@@ -23,7 +23,6 @@ MILLI: Final = (1e-3, "ms")
 LONG: Final = 0.1  # seconds from which on a table is in milliseconds
 FAILED: Final = "did not run"
 NO_GROWTH: Final = "none"
-BINARY: Final = ("GiB", "MiB", "KiB")
 
 BUS_NOTE: Final = (
     "bus: bytes that a rank has to send whatever the way, over the time, as nccl-tests count them: 2 (n - 1) / n of an "
@@ -66,18 +65,6 @@ def exchange_tables(found: CollectivesRow) -> Iterator[Table]:
         yield _links(found.links)
 
 
-def size_name(size: int) -> str:
-    """A size in the largest unit of which it is a whole number.
-
-    >>> size_name(1024), size_name(268435456), size_name(1026), size_name(1610612736)
-    ('1 KiB', '256 MiB', '1,026 B', '1,536 MiB')
-    """
-    for unit in BINARY:
-        if size % int(UNITS["B"][unit]) == 0:
-            return f"{size // int(UNITS['B'][unit]):,} {unit}"
-    return f"{size:,} B"
-
-
 def _pattern(pattern: str, rows: Sequence[ExchangeRow]) -> Table:
     """One pattern over sizes, eager and in a graph side by side, and what the data sheet says."""
     launches = [one for one in (EAGER, GRAPH) if any(row.launched == one for row in rows)]
@@ -92,7 +79,7 @@ def _pattern(pattern: str, rows: Sequence[ExchangeRow]) -> Table:
     cells = []
     for size in dict.fromkeys(row.payload_bytes for row in rows):
         some = {row.launched: row for row in rows if row.payload_bytes == size}
-        line = [size_name(size)]
+        line = [show_size(size)]
         for launched in launches:
             line += _timed(some.get(launched), unit[0])
         first = next(iter(some.values()))
@@ -118,7 +105,7 @@ def _failed(rows: Sequence[ExchangeRow]) -> Table:
     """What did not run, each reason once for all sizes of a pattern."""
     where: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
-        where.setdefault((row.pattern, row.launched, row.problem or ""), []).append(size_name(row.payload_bytes))
+        where.setdefault((row.pattern, row.launched, row.problem or ""), []).append(show_size(row.payload_bytes))
     cells = [(pattern, launched, ", ".join(sizes), why) for (pattern, launched, why), sizes in where.items()]
     return table(("pattern", "launch", "payload", "why"), cells, title=FAILED, left=(0, 1, 2, 3))
 
@@ -154,7 +141,7 @@ def exchange_notes(found: CollectivesRow) -> tuple[str | None, ...]:
         BUS_NOTE if done else None,
         PAYLOAD_NOTE if done else None,
         ENDS_NOTE if any(row.pattern == POINT_TO_POINT for row in done) else None,
-        FIT_NOTE if any(row.worst_error is not None for row in found.links) else None,
+        FIT_NOTE if any(row.latency_seconds is not None for row in found.links) else None,
         SHEET_NOTE if any(row.bound_seconds is not None for row in done) else None,
     )
 

@@ -232,6 +232,18 @@ def test_times_that_do_not_grow_have_no_bandwidth() -> None:
     assert steep.latency == 0.0
 
 
+def test_a_line_through_two_sizes_has_no_error() -> None:
+    """It meets any two; three tell how straight they lie."""
+    two = [exchanged("all_reduce", size, seconds) for size, seconds in ((1000, 2e-6), (1_000_000, 9e-6))]
+    three = [*two, exchanged("all_reduce", 500_000, 9e-6)]
+    line = fitted([(1000, 2e-6), (500_000, 9e-6), (1_000_000, 9e-6)])  # over two ranks bytes are the payload's
+
+    assert link_rows(two, 2)[0].latency_seconds is not None
+    assert link_rows(two, 2)[0].worst_error is None
+    assert line is not None
+    assert link_rows(three, 2)[0].worst_error == pytest.approx(line.worst)
+
+
 def test_links_of_one_size_are_not_fitted() -> None:
     """The best that was measured is there."""
     [row] = link_rows([exchanged("all_reduce", 8_000_000, 50e-6)], 8)

@@ -79,19 +79,18 @@ def test_every_exchange_is_right_on_every_rank(size: int) -> None:
     for number, width in (("bf16", 2), ("fp16", 2), ("fp32", 4)):
         assert found[number] == [rows(size, width)] * size
     assert [name for name, said in found["mutants"].items() if not said] == []
-    last = f"point_to_point of 4,096 B, eager: 2,048 of 2,048 elements are wrong on rank 0 of {size}"
+    last = f"point_to_point of 4 KiB, eager: 2,048 of 2,048 elements are wrong on rank 0 of {size}"
     assert found["mutants"]["zeros sent back"].startswith(last)
-    one = f"all_reduce of 4,096 B, eager: 1 of 2,048 elements are wrong on rank {size - 1} of {size}"
+    one = f"all_reduce of 4 KiB, eager: 1 of 2,048 elements are wrong on rank {size - 1} of {size}"
     assert found["mutants"]["one element on the last rank"].startswith(one)
 
 
 def rows(size: int, width: int) -> list[list[Any]]:
     """What every rank must say of its exchanges: sizes rounded up to whole elements a rank, right everywhere."""
-    whole = size * width
-    payloads = [-(-payload // whole) * whole for payload in ranks_jobs.SIZES]
+    whole = dict.fromkeys(PATTERNS, size * width) | {"all_reduce": width, "point_to_point": width}
     return [
-        [name, payload, "eager", 2 if name == "point_to_point" else size, None]
-        for payload in payloads
+        [name, -(-payload // whole[name]) * whole[name], "eager", 2 if name == "point_to_point" else size, None]
+        for payload in ranks_jobs.SIZES
         for name in PATTERNS
     ]
 
@@ -182,7 +181,7 @@ def test_ctrl_c_keeps_what_is_done() -> None:
 
     assert code == 130
     assert one_line(err) == "interrupted"
-    assert "interrupted: not measured: all_reduce of 65,536 B, eager" in out
+    assert "interrupted: not measured: all_reduce of 64 KiB, eager" in out
     assert "1 KiB" in out
 
 
