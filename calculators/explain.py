@@ -153,6 +153,10 @@ TERMS: Final[dict[str, tuple[str, str]]] = {
         ("textbook_optimism", "roofline_optimism"), ("roofcast.calculators.measured_rounds", "measured_row")
     ),
     "acceptance": ("roofcast.calculators.rejection", "acceptance_rate"),
+    **dict.fromkeys(
+        ("link_bytes_per_second", "best_bytes_per_second"), ("roofcast.calculators.profile_exchanges", "bus_bytes")
+    ),
+    **dict.fromkeys(("latency_seconds", "worst_error"), ("roofcast.calculators.profile_exchanges", "fitted")),
     "cache_read_seconds": ("roofcast.calculators.attention_rows", "cache_read_seconds"),
     "measured_round_cost": ("roofcast.calculators.measured_rounds", "measured_row"),
     "positions": ("roofcast.calculators.drafts", "Shape.positions"),

@@ -151,9 +151,9 @@ class ShareRow:
     family: str
     """gemm, moe, attn_prefill, attn_decode or elementwise; empty of a whole step."""
     flops: float
-    """That it takes. [FLOP]"""
+    """That it takes, on one of the devices that share it. [FLOP]"""
     bytes: float
-    """Weights and cache that must move. [B]"""
+    """Weights and cache that must move, likewise. [B]"""
     seconds: float | None
     """As measured; null where it was not measured alone. [s]"""
     bound_seconds: float | None
@@ -163,9 +163,9 @@ class ShareRow:
     expected_seconds: float | None
     """By fitted constants; null where none are asked or the device is not in the database. [s]"""
     flops_per_second: float | None
-    """Arithmetic rate reached. [FLOP/s]"""
+    """Arithmetic rate that one of these devices reached. [FLOP/s]"""
     bytes_per_second: float | None
-    """Rate of memory reached. [B/s]"""
+    """Rate of its memory reached. [B/s]"""
     of_datasheet: float | None
     """Least time by the datasheet over the measured time: share of its roof. [-]"""
     of_measured: float | None

@@ -54,6 +54,20 @@ class RoundProfile:
         """The whole round over a decode step of the target. [-]"""
         return over(self.round, self.decode)
 
+    @property
+    def shorter(self) -> bool:
+        """Whether the whole took less than a part of it did alone, which tells of a machine that others use.
+
+        >>> from roofcast.calculators.profiled import Sample
+        >>> one, two = (Sample(seconds, seconds, seconds, 0.0, 5) for seconds in (2e-3, 3e-3))
+        >>> RoundProfile(1, 1024, 4, drafting=one, verify=one, round=two).shorter
+        False
+        >>> RoundProfile(1, 1024, 4, drafting=one, verify=two, round=one).shorter
+        True
+        """
+        ratios = (over(self.round, part) for part in (self.drafting, self.verify))
+        return any(ratio is not None and ratio < 1 for ratio in ratios)
+
 
 def over(one: Sample | None, other: Sample | None) -> float | None:
     """The median of one over that of another; None where one is not known. [-]

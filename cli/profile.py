@@ -63,7 +63,8 @@ Backend = Annotated[
     typer.Option("--backend", metavar="NAME", help="nccl or gloo (default: nccl on NVIDIA and AMD, else gloo)."),
 ]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="Time that ranks wait for one another, to start and to answer.")
+    str | None,
+    typer.Option("--wait", metavar="TIME", help="Time that ranks wait for one another (default: 60s)."),
 ]
 RankCount = Annotated[
     int | None,
@@ -72,7 +73,9 @@ RankCount = Annotated[
 Patterns = Annotated[
     str | None,
     typer.Option(
-        "--pattern", metavar="NAME,...", help="all_reduce, all_gather, reduce_scatter, all_to_all, point_to_point."
+        "--pattern",
+        metavar="NAME,...",
+        help="all_reduce, all_gather, reduce_scatter, all_to_all, point_to_point (default: all).",
     ),
 ]
 Sizes = Annotated[str, typer.Option("--size", metavar="BYTES,...", help="Of a message: 1KiB, 64KiB, 256MiB.")]
@@ -89,7 +92,10 @@ TextFile = Annotated[
     typer.Option("--text", metavar="FILE", help="Prompts for real checkpoints, one a line (default: random tokens)."),
 ]
 NewTokens = Annotated[
-    int, typer.Option("--tokens", metavar="N", help="New tokens of each prompt, of real checkpoints; 0 writes none.")
+    int | None,
+    typer.Option(
+        "--tokens", metavar="N", help="New tokens of each prompt, of real checkpoints; 0 writes none (default: 64)."
+    ),
 ]
 Dtype = Annotated[
     str | None,
@@ -150,7 +156,7 @@ def prefill(
     terms: Terms = False,
     tp: Tp = None,
     backend: Backend = None,
-    wait: Wait = "60s",
+    wait: Wait = None,
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,
@@ -190,7 +196,7 @@ def decode(
     terms: Terms = False,
     tp: Tp = None,
     backend: Backend = None,
-    wait: Wait = "60s",
+    wait: Wait = None,
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,
@@ -234,7 +240,7 @@ def compare(
     saved: Saved = None,
     tp: Tp = None,
     backend: Backend = None,
-    wait: Wait = "60s",
+    wait: Wait = None,
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,
@@ -313,7 +319,7 @@ def collectives(
     size: Sizes = SIZES,
     number: Elements = "bf16",
     backend: Backend = None,
-    wait: Wait = "60s",
+    wait: Wait = None,
     device: Device = None,
     budget: Budget = None,
     format: options.Format = None,
@@ -341,7 +347,7 @@ def speculate(
     weights: Weights = None,
     draft_weights: DraftWeights = None,
     text: TextFile = None,
-    tokens: NewTokens = 64,
+    tokens: NewTokens = None,
     device: Device = None,
     budget: Budget = None,
     seed: Seed = 0,

@@ -123,7 +123,8 @@ def answer_checkpoint(
     inputs = {
         "path": asked.path,
         "prompt": list(points.prompts),
-        "decode": [list(point) for point in points.decode],
+        "batch": list(dict.fromkeys(batch for batch, _ in points.decode)),
+        "context": list(dict.fromkeys(context for _, context in points.decode)),
         "steps": points.steps,
         "weights": asked.weights,
         "device": where[0],

@@ -117,7 +117,7 @@ def _size(text: str) -> int:
 
 def answer_collectives(
     asked: Asked,
-    ranks: tuple[int | None, str | None, str],
+    ranks: tuple[int | None, str | None, str | None],
     where: tuple[str | None, str | None],
     output: tuple[str | None, str | None],
 ) -> None:
@@ -162,6 +162,7 @@ def answer_collectives(
         "sizes": list(plan.payloads),
         "elements": plan.number,
         "backend": ranks[1],
+        "wait": ranks[2],
         "device": where[0],
         "budget_seconds": seconds,
     }

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST: Final = 1024
 LONGEST: Final = 3600.0  # seconds that ranks wait for one another
 ALONE: Final = 1
+TP: Final = "--tp"
+WAIT: Final = 60.0  # seconds that ranks wait for one another where no option says how long
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,14 @@ class RanksAsked:
     Args:
         size: --tp or --ranks; None is not given.
         backend: --backend.
-        wait: --wait.
+        wait: --wait; None is not given.
         option: which of the two.
     """
 
     size: int | None
     backend: str | None
-    wait: str
-    option: str = "--tp"
+    wait: str | None
+    option: str = TP
 
     def settled(self, device: str | None, usual: int = ALONE) -> Team:
         """How many there are, and this one's place among them; before torch is loaded.
@@ -65,10 +67,25 @@ class RanksAsked:
             raise UsageError(
                 f"{self.option} {self.size}: torchrun has started {place.size} ranks; it must be as many, or left out"
             )
+        self._refuse_idle(place)
         size = place.size if place is not None else self.size or usual
         return Team(Wanted(size, self.backend, self._seconds(), device), place)
 
+    def _refuse_idle(self, place: Place | None) -> None:
+        """Refuses what only several devices have, of one.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        if self.option != TP or place is not None or self.size is not None:
+            return
+        for option, value in (("--backend", self.backend), ("--wait", self.wait)):
+            if value is not None:
+                raise UsageError(f"{option} {value}: it is of several devices; add --tp N, or leave it out")
+
     def _seconds(self) -> float:
+        if self.wait is None:
+            return WAIT
         try:
             seconds = parse_duration(self.wait)
         except UnitError as error:

@@ -28,7 +28,7 @@ class Asked:
     names: tuple[str, str]
     points: tuple[str, str, str, str]
     weights: tuple[str | None, str | None]
-    text: tuple[str | None, int]
+    text: tuple[str | None, int | None]
     seed: int
 
     def models(self, revision: str | None, *, offline: bool) -> tuple[Model, Model]:
@@ -79,6 +79,8 @@ class Asked:
             UsageError: naming the option.
         """
         text, new = self.text
+        if new is None:
+            return
         if not 0 <= new <= MOST_NEW:
             raise UsageError(f"--tokens {new:,}: new tokens of each prompt are 0, which writes none, to {MOST_NEW:,}")
         if text is not None and not new:

@@ -77,12 +77,14 @@ def answer_speculate(
     inputs = {
         "target": asked.names[0],
         "draft": asked.names[1],
-        "points": [list(point) for point in plan.points],
+        "k": list(plan.drafted),
+        "batch": list(dict.fromkeys(batch for batch, _, _ in plan.points)),
+        "context": list(dict.fromkeys(context for _, context, _ in plan.points)),
         "acceptance": list(plan.acceptances),
         "weights": asked.weights[0],
         "draft_weights": asked.weights[1],
         "text": asked.text[0],
-        "tokens": asked.text[1],
+        "tokens": wanted.tokens,
         "seed": asked.seed,
         "revision": lookup[0],
         "device": where[0],
@@ -266,7 +268,12 @@ def _remarks(chosen: tuple[Chosen, Chosen], plan: Plan, measured: Measured) -> R
         for one in measured.rounds
         if one.problem
     ]
-    warnings = [left_line(measured.left, measured.why), *failed, *(_beyond(one, plan) for one in chosen)]
+    warnings = [
+        left_line(measured.left, measured.why),
+        *failed,
+        _odd(measured),
+        *(_beyond(one, plan) for one in chosen),
+    ]
     return remarks([*said, *measured.assumptions], [*warnings, unsteady_line(dict.fromkeys(_samples(measured)))])
 
 
@@ -275,6 +282,18 @@ def _beyond(chosen: Chosen, plan: Plan) -> str | None:
     if most is None or plan.longest <= most:
         return None
     return f"{chosen.loaded.name}: {plan.longest:,} tokens are beyond the {most:,} that its config allows"
+
+
+def _odd(measured: Measured) -> str | None:
+    """What to say where a whole took less than a part of it."""
+    ran = [one for one in measured.rounds if one.round is not None]
+    odd = [one for one in ran if one.shorter]
+    if not odd:
+        return None
+    return (
+        f"{len(odd):,} of {len(ran):,} rounds took less than their drafting or their verifying alone, which cannot be: something "
+        "else used the machine, and what they cost and bring means little"
+    )
 
 
 def _samples(measured: Measured) -> Iterator[Sample]:

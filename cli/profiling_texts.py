@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LARGEST: Final = 16 * 2**20  # [B] of a file of prompts
 MOST: Final = 1000  # prompts
+NEW: Final = 64  # tokens of a text where no option says how many
 LOADED: Final = ("bf16", "fp16", "fp32")  # formats that transformers loads a checkpoint in
 
 
@@ -28,16 +29,21 @@ class TextAsked:
     Args:
         names: target and draft, as asked for.
         file: --text; None is random tokens.
-        new: --tokens.
+        new: --tokens; None is not given.
         weights: --weights and --draft-weights.
         seed: --seed.
     """
 
     names: tuple[str, str]
     file: str | None
-    new: int
+    new: int | None
     weights: tuple[str | None, str | None]
     seed: int
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of each prompt. [token]"""
+        return NEW if self.new is None else self.new
 
     def texts(self) -> Texts | None:
         """What is continued; None where nothing is: by --tokens 0, or where the models are no checkpoints.
@@ -47,26 +53,37 @@ class TextAsked:
             UnavailableError: one, and transformers is not there.
         """
         from roofcast.calculators.profiled_texts import Texts
+        from roofcast.profiler.checkpoint_load import import_transformers, silenced
         from roofcast.profiler.checkpoint_rounds import ready
+        from roofcast.profiler.checkpoint_tokens import check_words
         from roofcast.profiler.errors import UnavailableError
 
-        if not self.new:
+        if not self.tokens:
             return None
         lines = self._lines() if self.file is not None else ()
-        why = ready(self.names)
-        if why is not None and self.file is not None:
+        why, option = ready(self.names), self._option()
+        if why is not None and option is not None:
             if why:
-                raise UnavailableError(f"--text {self.file}: {why}")
-            raise UsageError(f"--text {self.file}: TARGET and DRAFT must both be folders with weights to continue text")
+                raise UnavailableError(f"{option}: {why}")
+            raise UsageError(f"{option}: TARGET and DRAFT must both be folders with weights to continue text")
+        if lines:
+            with silenced(import_transformers()):
+                check_words((Path(self.names[0]), Path(self.names[1])))
         formats = tuple(one if one in LOADED else None for one in self.weights)
-        texts = Texts(lines=lines, new=self.new, seed=self.seed, weights=(formats[0], formats[1]))
+        texts = Texts(lines=lines, new=self.tokens, seed=self.seed, weights=(formats[0], formats[1]))
         return texts if why is None else None
 
     def missing(self) -> str | None:
         """Why both are checkpoints, and yet nothing is continued; None otherwise."""
         from roofcast.profiler.checkpoint_rounds import ready
 
-        return (ready(self.names) or None) if self.new else None
+        return (ready(self.names) or None) if self.tokens else None
+
+    def _option(self) -> str | None:
+        """The option that asks for text; None where none does."""
+        if self.file is not None:
+            return f"--text {self.file}"
+        return f"--tokens {self.new:,}" if self.new is not None else None
 
     def _lines(self) -> tuple[str, ...]:
         """The prompts of a file, one a line; empty lines are none.

@@ -45,16 +45,36 @@ def shared_vocabulary(pair: tuple[Loaded, Loaded], words: tuple[Any, ...]) -> tu
     """
     (one, other), sizes = pair, [loaded.vocabulary for loaded in pair]
     both = all(word is not None for word in words)
-    if both and words[0].get_vocab() != words[1].get_vocab():
-        raise UnavailableError(
-            f"{other.facts.path}: its tokens are not those of {one.facts.path}; a draft must have the target's tokenizer"
-        )
+    _refuse_others((one.facts.path, other.facts.path), words)
     if sizes[0] == sizes[1]:
         return sizes[0], ()
     what = f"{one.facts.path} has {sizes[0]:,} tokens, {other.facts.path} {sizes[1]:,}"
     if not both or len(words[0]) > min(sizes):
         raise UnavailableError(f"{what}; a draft must have the target's vocabulary")
     return min(sizes), (f"{what}, though the same tokenizer: ids are kept below {min(sizes):,}, the rest is padding",)
+
+
+def check_words(folders: tuple[Path, Path]) -> None:
+    """Refuses texts for which two folders have no tokenizer in common, before anything is loaded.
+
+    Raises:
+        UnavailableError: the target has none, one cannot be read, or they have other tokens.
+    """
+    words = tokenizer_of(folders[0]), tokenizer_of(folders[1])
+    if words[0] is None:
+        raise UnavailableError(_wordless(folders[0]))
+    _refuse_others((str(folders[0]), str(folders[1])), words)
+
+
+def _refuse_others(paths: tuple[str, str], words: tuple[Any, ...]) -> None:
+    if all(word is not None for word in words) and words[0].get_vocab() != words[1].get_vocab():
+        raise UnavailableError(
+            f"{paths[1]}: its tokens are not those of {paths[0]}; a draft must have the target's tokenizer"
+        )
+
+
+def _wordless(folder: Path) -> str:
+    return f"{folder}: it has no tokenizer, which --text needs; without it prompts are random tokens"
 
 
 def prompts_of(runtime: Runtime, words: Any, texts: Texts, vocabulary: int, folder: Path) -> Iterator[Tensor]:  # noqa: ANN401 - likewise
@@ -70,9 +90,7 @@ def prompts_of(runtime: Runtime, words: Any, texts: Texts, vocabulary: int, fold
             yield torch.randint(vocabulary, (texts.length,), generator=source).to(runtime.device)
         return
     if words is None:
-        raise UnavailableError(
-            f"{folder}: it has no tokenizer, which --text needs; without it prompts are random tokens"
-        )
+        raise UnavailableError(_wordless(folder))
     for line in texts.lines:
         ids = words(line)["input_ids"]
         if not ids or max(ids) >= vocabulary:

@@ -263,17 +263,22 @@ def _lines(roofs: Sequence[Roof], plane: Plane) -> list[Segment]:
 
 def _words(figure: Figure, result: ProfileResult) -> None:
     left = FRAME.left / WIDTH / POINT
-    title = plain(f"{result.model} in {result.weights} on {result.machine.name}, measured")
+    title = plain(f"{result.model} in {result.weights} on {_devices(result)}, measured")
     title = title if len(title) <= LONGEST else f"{title[: LONGEST - 3]}..."
     driver = f", driver {result.machine.driver}" if result.machine.driver else ""
     facts = plain(f"torch {result.machine.torch}{driver}, kernels of {result.machine.kernels}, random weights")
+    shared = ", of one device" if result.tp > 1 else ""
     caption = (
-        "FLOP/byte counts weights and KV cache alone, each moved once. Labels: tokens of the prompt or cache, and batch (b).\n"
+        f"FLOP/byte counts weights and KV cache alone, each moved once{shared}. Labels: tokens of the prompt or cache, and batch (b).\n"
         "Whole steps are filled; small and hollow are families of operations, timed alone."
     )
     figure.text(left, 0.952, title, fontsize=12, weight="bold", color=LIGHT.ink, va="center", parse_math=False)
     figure.text(left, 0.912, facts, fontsize=NORMAL, color=LIGHT.ink, va="center", parse_math=False)
     figure.text(left, 0.048, caption, fontsize=SMALL, color=LIGHT.ink, va="center", parse_math=False, linespacing=1.4)
+
+
+def _devices(result: ProfileResult) -> str:
+    return f"{result.tp} x {result.machine.name}" if result.tp > 1 else result.machine.name
 
 
 def _legend(figure: Figure, roofs: Sequence[Roof], dots: Sequence[Dot]) -> None:

@@ -45,6 +45,9 @@ PARTS_NOTE: Final = (
     "families and terms are timed alone, all layers after one another; between kernels is what the whole step takes beside them, "
     "below 0 where kernels of the step overlap"
 )
+SHARED_NOTE: Final = (
+    "bytes, FLOP, their rates and the roofs are those of one device of {tp}; times and tokens/s are of all together"
+)
 NEAR_NOTE: Final = "near: the roof of which the larger share is reached by measurement"
 ATTENTION_NOTE: Final = (
     "TFLOP/s count the lower half of a prompt's scores; GB/s are of keys and values; extra is the peak of memory beside inputs "
@@ -203,6 +206,7 @@ def _notes(result: ProfileResult) -> Remarks:
             DEVICE_NOTE if device else None,
             SHARES_NOTE if steps else None,
             LEAST_NOTE if steps else None,
+            SHARED_NOTE.format(tp=result.tp) if steps and result.tp > 1 else None,
             NEAR_NOTE if steps and result.device is not None else None,
             PARTS_NOTE if any(point.parts for point in result.points) else None,
             ATTENTION_NOTE if result.attention else None,

@@ -26,7 +26,8 @@ KINDS: Final = {"measured": "x", "bound": "bound", "expected": "expect"}
 
 ROUNDS_NOTE: Final = (
     "a round is k steps of the draft, each fed what the one before chose, one pass of the target over k + 1 positions, and the "
-    "comparing, all as one; where every token is accepted the draft owes one more, which is not counted, as `speculate` does not"
+    "comparing, all as one; where every token is accepted the draft owes one more, which is not counted, as `speculate` does not; a part timed alone may find "
+    "in the cache what it reads from memory in the round, which then takes longer than its parts"
 )
 COST_NOTE: Final = (
     "x is in decode steps of the target, as it is of speed-ups over plain decode: (1 - a^(k+1)) / (1 - a) tokens a round at an "
@@ -37,7 +38,8 @@ BOUND_NOTE: Final = (
     "the numbers of `roofcast speculate`, and times by fitted constants"
 )
 TEXT_NOTE: Final = (
-    "real text: greedy, by transformers, speculation beside plain decoding of the same prompts; a of text is what (1 - a^(k+1)) / "
+    "real text: greedy, by transformers, speculation beside plain decoding of the same prompts; tokens a round count the last "
+    "round whole, which the end of a text cuts; a of text is what (1 - a^(k+1)) / "
     "(1 - a) makes of tokens a round; by position: share of rounds that accept it and all before it"
 )
 TIE_NOTE: Final = (

@@ -15,6 +15,7 @@ import typer
 from roofcast.cli.app import COMMANDS, application
 from roofcast.reports.charts import CHARTS
 from roofcast.reports.outputs import endings_of, outputs_of
+from roofcast.reports.profile import CHARTED
 from roofcast.reports.schema import RESULTS
 from tests.documents import DOCS, FENCE, examples
 
@@ -243,10 +244,15 @@ def written(name: str, command: Any) -> str:
         endings = ", ".join(f"`{ending}`" for ending in endings_of(name))
         lines.append(f"A file of `--out` has the format of its ending: {endings}.")
     if any(ending in text for text in texts(command) for ending in CHARTS):
-        lines.append(f"{' and '.join(f'`{ending}`' for ending in CHARTS)} are the chart alone.")
+        lines.append(f"{' and '.join(f'`{ending}`' for ending in CHARTS)} are the chart alone{charted(name)}.")
     if name in RESULTS:
         lines.append(f"`roofcast schema {name}` prints the JSON Schema of what `--format json` writes.")
     return "\n".join(lines)
+
+
+def charted(name: str) -> str:
+    """Say which of a command's own commands draw one, where only some do."""
+    return f", of {listed(dict.fromkeys(sorted(CHARTED)))}" if name == "profile" else ""
 
 
 def listed(found: Mapping[str, object]) -> str:

@@ -201,6 +201,7 @@ REFUSED = [
     pytest.param(("--acceptance", "1"), 2, ("--acceptance 1", "[0, 1)"), id="acceptance of one"),
     pytest.param(("--acceptance", "often"), 2, ("--acceptance often",), id="acceptance"),
     pytest.param(("--tokens", "-1"), 2, ("--tokens -1",), id="tokens"),
+    pytest.param(("--tokens", "5"), 2, ("--tokens 5", "folders with weights"), id="tokens of no text"),
     pytest.param(("--text", "x.txt", "--tokens", "0"), 2, ("--text", "--tokens 0"), id="text of no token"),
     pytest.param(("--seed", "-1"), 2, ("--seed -1",), id="seed"),
     pytest.param(("--budget", "soon"), 2, ("--budget soon",), id="budget"),
@@ -229,3 +230,19 @@ def test_without_torch(models: tuple[str, str], monkeypatch: pytest.MonkeyPatch)
 
     refused(roofcast("profile", "speculate", *models), 3, "torch", "roofcast[profile]")
     refused(roofcast("profile", "speculate", *models, "--acceptance", "2"), 2, "--acceptance 2")
+
+
+def test_a_round_shorter_than_a_part_of_it_is_warned_of(
+    models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be: something else used the machine."""
+    monkeypatch.setattr("roofcast.calculators.profiled_rounds.RoundProfile.shorter", True)
+    found = answer("profile", "speculate", *models, *CPU, *FP32, *SMALL)
+
+    assert any(line.startswith("2 of 2 rounds took less than") for line in found["warnings"])
+
+
+@pytest.mark.parametrize("options", [("--wait", "5s"), ("--backend", "gloo")])
+def test_options_of_several_devices_need_several(models: tuple[str, str], options: tuple[str, str]) -> None:
+    """They would change nothing."""
+    refused(roofcast("profile", "decode", models[0], *CPU, *options), 2, " ".join(options), "--tp N")
