@@ -323,7 +323,7 @@ def collectives(
     device: Device = None,
     budget: Budget = None,
     format: options.Format = None,
-    out: options.Out = None,
+    out: ChartOut = None,
     debug: options.Debug = False,
 ) -> None:
     """Exchanges between devices, timed and checked.

@@ -138,7 +138,7 @@ def answer_collectives(
     from roofcast.profiler.errors import WrongOutputError
     from roofcast.reports.profile import profile_document
 
-    target, plan, seconds = written(*output), asked.plan(), seconds_of(where[1])
+    target, plan, seconds = written(*output, charts=True), asked.plan(), seconds_of(where[1])
     wanted = RanksAsked(*ranks, option="--ranks")
     team = wanted.settled(where[0], 0)
     if not team.size:

@@ -43,6 +43,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "series": Kind("plot_simulate", "series_chart"),
     "spread": Kind("plot_simulate", "spread_chart"),
     "profile": Kind("plot_profile", "profile_chart"),
+    "exchanges": Kind("plot_exchanges", "exchanges_chart"),
     "plan": Kind("plot_plan", "plan_chart"),
 }
 

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from roofcast.calculators.profile_rows_ranks import RanksRow
     from roofcast.reports.document import Table
 
-CHARTED: Final = frozenset(("prefill", "decode", "compare"))
+STEPS_CHART: Final = {"profile": "Measured steps under the rooflines"}
+#: command -> its chart, and what that shows
+CHARTED: Final[Mapping[str, Mapping[str, str]]] = {
+    "collectives": {"exchanges": "Bus bandwidth of exchanges over the size of a message"},
+    **dict.fromkeys(("compare", "decode", "prefill"), STEPS_CHART),
+}
 TIMES_NOTE: Final = (
     "ms is the median of repeats, with the 10th and 90th percentile where there is room; data are random; a step "
     "reads its own weights and caches, buffers of single kernels rotate over more than the last cache"
@@ -72,9 +77,9 @@ def profile_document(
         lines=lines,
         tables=tuple(_tables(result, terms=terms)),
         remarks=said + _notes(result),
-        charts=(Chart("profile", result, f"Measured steps under the rooflines: {'; '.join(lines)}."),)
-        if result.what in CHARTED
-        else (),
+        charts=tuple(
+            Chart(kind, result, f"{says}: {'; '.join(lines)}.") for kind, says in CHARTED.get(result.what, {}).items()
+        ),
     )
 
 

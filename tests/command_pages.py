@@ -252,7 +252,7 @@ def written(name: str, command: Any) -> str:
 
 def charted(name: str) -> str:
     """Say which of a command's own commands draw one, where only some do."""
-    return f", of {listed(dict.fromkeys(sorted(CHARTED)))}" if name == "profile" else ""
+    return f", of {listed(CHARTED)}" if name == "profile" else ""
 
 
 def listed(found: Mapping[str, object]) -> str:
