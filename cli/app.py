@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Final, NoReturn
@@ -95,7 +96,13 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without box-drawing characters still gets its numbers
-    sys.exit(_run())
+    code = _run()
+    store = sys.modules.get("roofcast.profiler.ranks_store")
+    if store is not None and any(thread.is_alive() for thread in store.STUCK):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)  # torch aborts at the end of a program while a thread waits in it
+    sys.exit(code)
 
 
 def _run() -> int:

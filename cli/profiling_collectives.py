@@ -13,7 +13,7 @@ from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import UNDETERMINED
 from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, unsteady_line, watching, written
 from roofcast.cli.profiling_asked import MOST_POINTS
-from roofcast.hwdb.units import UnitError, parse_quantity, show_bytes
+from roofcast.hwdb.units import UnitError, parse_quantity, show_bytes, show_size
 
 if TYPE_CHECKING:
     from roofcast.calculators.answer import Remarks
@@ -147,7 +147,7 @@ def answer_collectives(
         raise UsageError(_alone(ranks[0], team.place is not None))
     opened = team.bench(seconds)
     try:
-        with team.ranked(opened, partial(measure, plan)) as joined:
+        with team.ranked(opened, partial(measure, plan), alike(plan)) as joined:
             swept = measure(plan, joined)
     except WrongOutputError as error:
         if team.leads:
@@ -168,6 +168,15 @@ def answer_collectives(
     }
     target.present(profile_document(result, inputs, said))
     leave(swept.why, nothing=_nothing(swept), lost=swept.lost)
+
+
+def alike(plan: Plan) -> dict[str, object]:
+    """What every rank must have alike."""
+    return {
+        "--pattern": ", ".join(plan.patterns),
+        "--size": ", ".join(map(show_size, plan.payloads)),
+        "--elements": plan.number,
+    }
 
 
 def usual_ranks(device: str | None) -> int:

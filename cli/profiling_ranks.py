@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from roofcast.calculators.errors import UsageError
+from roofcast.cli.errors import UNDETERMINED
 from roofcast.cli.profiling import Bench, bench_of
 from roofcast.hwdb.units import UnitError, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from roofcast.profiler.ranks_start import Wanted
     from roofcast.profiler.ranks_store import Place
@@ -130,16 +135,20 @@ class Team:
         return bench_of(open_runtime(self.wanted.device) if alone else open_rank(self.wanted, self.place), seconds)
 
     @contextmanager
-    def ranked(self, opened: Bench, job: Job) -> Iterator[Bench]:
+    def ranked(self, opened: Bench, job: Job, asked: Mapping[str, object]) -> Iterator[Bench]:
         """Makes this process one of the others, which run the job; as it is where there are none.
 
         Args:
             opened: its device.
             job: a function of a module, with arguments that can be sent to another process.
+            asked: what it measures, by name: alike on all ranks.
 
         Raises:
             UnavailableError: they do not come together.
         """
+        from importlib.metadata import version
+
+        from roofcast.profiler.errors import DifferentWorkError
         from roofcast.profiler.ranks_start import together
 
         if self.size == ALONE:
@@ -148,9 +157,34 @@ class Team:
         import roofcast.cli.crew  # noqa: F401 - has pickle know the mappings that nobody changes
 
         work = partial(follow, job, opened.budget.seconds)
-        with together(opened.runtime, self.place, self.wanted, work) as runtime:
-            opened.budget.ranks = runtime.ranks
-            yield replace(opened, runtime=runtime)
+        named = {**asked, "--backend": self.wanted.backend or "none", "roofcast": version("roofcast")}
+        wanted = replace(self.wanted, asked=tuple((name, str(value)) for name, value in named.items()))
+        try:
+            with _ended_alike(self.place), together(opened.runtime, self.place, wanted, work) as runtime:
+                opened.budget.ranks = runtime.ranks
+                yield replace(opened, runtime=runtime)
+        except DifferentWorkError as error:
+            if self.leads:
+                raise
+            raise typer.Exit(UNDETERMINED) from error  # the first rank says it
+
+
+@contextmanager
+def _ended_alike(place: Place | None) -> Iterator[None]:
+    """Takes SIGTERM as Ctrl-C where torchrun sends it to the ranks that are left: what is measured is kept."""
+    if place is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def follow(job: Job, seconds: float | None, runtime: Runtime) -> None:

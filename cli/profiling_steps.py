@@ -147,7 +147,7 @@ def answer_steps(
     opened = team.bench(seconds)
     chosen = choose(model, opened)
     check_shards(chosen.loaded.spec, Shards(team.size))
-    with team.ranked(opened, partial(measure, chosen, model, points)) as joined:
+    with team.ranked(opened, partial(measure, chosen, model, points), _alike(chosen, model, points)) as joined:
         measured = measure(chosen, model, points, joined)
         group = joined.runtime.ranks.group if joined.runtime.ranks is not None else None
     if not team.leads:
@@ -167,6 +167,18 @@ def answer_steps(
     }
     target.present(profile_document(result, inputs, said, terms=terms))
     leave(measured.why, nothing=_nothing(measured), lost=measured.lost)
+
+
+def _alike(chosen: Chosen, model: Model, points: Points) -> dict[str, object]:
+    """What every rank must have alike; a folder may have another name on another host."""
+    return {
+        **{f"{phase} of batch and length": list(some) for phase, some in points.items()},
+        "--weights": chosen.weights,
+        "--routing": model.routing,
+        "--seed": model.seed,
+        "parameters": f"{chosen.loaded.spec.parameters:,}",
+        "layers": len(chosen.loaded.spec.layers),
+    }
 
 
 def _inputs(model: Model, points: Points) -> dict[str, object]:

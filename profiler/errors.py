@@ -15,6 +15,10 @@ class LostRankError(UnavailableError):
     """A rank that others wait for is not there: it never came, it ended, or it no longer answers."""
 
 
+class DifferentWorkError(UnavailableError):
+    """Ranks were asked for different work: raised on every rank alike, so that one is enough to say it."""
+
+
 class OutOfMemoryError(UnavailableError):
     """A point that does not fit the device: a row of the answer, where others do."""
 

@@ -116,7 +116,7 @@ class Ranks:
             if self.leads:
                 self.store.set(key, json.dumps(value))
                 return value
-            made: T = json.loads(self._read(key))
+            made: T = json.loads(self._read(key, 0))
         return made
 
     def gather(self, value: T) -> list[T]:
@@ -129,13 +129,16 @@ class Ranks:
         keys = [f"{PREFIX}/gathered/{self._count}/{rank}" for rank in range(self.size)]
         with self._kept():
             self.store.set(keys[self.rank], json.dumps(value))
-            return [json.loads(self._read(key)) for key in keys]
+            return [json.loads(self._read(key, rank)) for rank, key in enumerate(keys)]
 
-    def _read(self, key: str) -> bytes:
-        """What stands in the store, as soon as it does: a rank that beats may take its time, one that is lost ends it at once."""
+    def _read(self, key: str, rank: int) -> bytes:
+        """What a rank puts into the store, as soon as it does: one that beats may take its time, a lost one ends it at once."""
         pause = SOON
         while not self.store.check([key]):
             self.refuse_lost()
+            if pause >= SELDOM and self.store.check([f"{PREFIX}/end/{rank}"]) and not self.store.check([key]):
+                line: str = json.loads(bytes(self.store.get(f"{PREFIX}/end/{rank}")))
+                raise LostRankError(line or f"rank {rank} of {self.size} ended before the others")
             sleep(pause)
             pause = min(2 * pause, SELDOM)
         return bytes(self.store.get(key))

@@ -10,13 +10,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.profiled_ranks import RankGroup
 from roofcast.profiler.errors import LostRankError, ProfileUsageError, UnavailableError
 from roofcast.profiler.ranks import GLOO, NCCL, Ranks
 from roofcast.profiler.ranks_link import library_of, link_of
-from roofcast.profiler.ranks_store import PREFIX, Place, client, hosts, open_store, roll_call
+from roofcast.profiler.ranks_store import PREFIX, Place, client, hosts, open_store, own_run, roll_call, same_work
 from roofcast.profiler.ranks_watch import DONE, Watcher, say_end
 from roofcast.profiler.runtime import first_line, open_runtime, visible
 
@@ -47,12 +48,14 @@ class Wanted:
         backend: `nccl`, `gloo`, or None for what suits the device.
         wait: time that ranks wait for one another. [s]
         device: as --device names it; None is a GPU each where there are some.
+        asked: what they measure, by name, which must be the same for all.
     """
 
     size: int
     backend: str | None = None
     wait: float = 60.0
     device: str | None = None
+    asked: tuple[tuple[str, str], ...] = ()
 
 
 def open_rank(wanted: Wanted, place: Place | None) -> Runtime:
@@ -69,7 +72,7 @@ def open_rank(wanted: Wanted, place: Place | None) -> Runtime:
     quiet()
     asked = wanted.device
     kind, _, number = (asked or "").partition(":")
-    if number and wanted.backend == GLOO:
+    if asked is not None and (kind != "cuda" or (number and wanted.backend == GLOO)):
         return open_runtime(asked)
     if number and wanted.size > 1:
         raise ProfileUsageError(
@@ -78,7 +81,7 @@ def open_rank(wanted: Wanted, place: Place | None) -> Runtime:
         )
     local, locals_ = (0, wanted.size) if place is None else (place.local, place.locals)
     there = [name for name in visible() if name.startswith("cuda")]
-    if (asked is None and not there) or kind in {"cpu", "mps"}:
+    if asked is None and not there:
         return open_runtime(asked)
     if locals_ > len(there):
         raise ProfileUsageError(
@@ -119,9 +122,9 @@ def together(runtime: Runtime, place: Place | None, wanted: Wanted, job: Job) ->
     quiet()
     backend = backend_of(runtime, wanted.backend)
     _must_have(runtime.torch, backend)
-    opening = place or Place(0, wanted.size, 0, wanted.size)
+    opening = place or Place(0, wanted.size, 0, wanted.size, own=True)
     store = open_store(runtime.torch, opening, wanted.wait)
-    settled = place or replace(opening, port=store.port)
+    store, settled = own_run(runtime.torch, store, place or replace(opening, port=store.port))
     workers = () if place else _start(settled, wanted, runtime, job)
     try:
         with _joined(runtime, settled, wanted, store, workers) as joined:
@@ -162,11 +165,25 @@ def _start(place: Place, wanted: Wanted, runtime: Runtime, job: Job) -> tuple[Sp
         for rank in range(1, place.size):
             own = replace(place, rank=rank, local=rank)
             workers.append(context.Process(target=follow, args=(own, wanted, job), daemon=True, name=f"rank {rank}"))
-            workers[-1].start()
+            with _deaf():
+                workers[-1].start()
     except OSError as error:
         _end(tuple(workers[:-1]))
         raise UnavailableError(f"rank {len(workers)} of {place.size} could not be started ({error})") from error
     return tuple(workers)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Has a process that is started here hear no Ctrl-C from its first moment: the first rank decides."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def follow(place: Place, wanted: Wanted, job: Job) -> None:
@@ -177,7 +194,7 @@ def follow(place: Place, wanted: Wanted, job: Job) -> None:
     store = None
     try:
         runtime = open_rank(wanted, place)
-        store = open_store(runtime.torch, place, wanted.wait)
+        store, place = own_run(runtime.torch, open_store(runtime.torch, place, wanted.wait), place)
         with _joined(runtime, place, wanted, store, ()) as joined:
             job(joined)
     except (UnavailableError, ProfileUsageError, ArithmeticError) as error:
@@ -204,6 +221,7 @@ def _joined(
     """A rank among all: after the roll call, with a group that exchanges and a watcher that sees whether all are there."""
     torch, backend = runtime.torch, backend_of(runtime, wanted.backend)
     roll_call(store, place, wanted.wait, partial(_refuse_dead, workers, place.size))
+    same_work(store, place, dict(wanted.asked))
     if runtime.kind == "cpu":
         torch.set_num_threads(
             max(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.profiler.errors import LostRankError, ProfileUsageError, UnavailableError
+from roofcast.profiler.errors import DifferentWorkError, LostRankError, ProfileUsageError, UnavailableError
 from roofcast.profiler.runtime import first_line
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ POLL: Final = 0.05  # seconds between two looks at who has come
 GRACE: Final = 1.0  # seconds more, in which torch itself says that nothing answers
 NAMED: Final = 8  # ranks that an error names one by one
 PREFIX: Final = "roofcast"
+STUCK: Final[list[Thread]] = []  # threads that wait in torch without end, and would have it abort as the program ends
 MOST_PORT: Final = 65535
+MOST_RANKS: Final = 4096
+MOST_DIGITS: Final = 9  # of a number that a variable holds
 STARTED: Final = ("RANK", "WORLD_SIZE")  # what torchrun, or whoever starts ranks, sets
+BESIDE: Final = ("MASTER_PORT", "LOCAL_RANK")  # and what tells that one of these alone is a slip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Place:
         host, port: where the store is, which rank 0 opens unless `shared`.
         shared: whether another process, torchrun's agent, holds the store.
         attempt: how often torchrun has started them before.
+        run: which program of this kind it is, of those that one start of torchrun runs one after the other.
+        own: whether the ranks are started here.
     """
 
     rank: int
@@ -46,6 +53,8 @@ class Place:
     port: int = 0
     shared: bool = False
     attempt: int = 0
+    run: int = 1
+    own: bool = False
 
 
 def place_of(environ: Mapping[str, str]) -> Place | None:
@@ -58,9 +67,10 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
     'node0'
     >>> place_of({})
     """
-    if any(name not in environ for name in STARTED):
+    lacking = [name for name in STARTED if name not in environ]
+    if len(lacking) == len(STARTED) or (lacking and not any(name in environ for name in BESIDE)):
         return None
-    size = _number(environ, "WORLD_SIZE", 1)
+    size = _number(environ, "WORLD_SIZE", 1, MOST_RANKS)
     rank = _number(environ, "RANK", 0, size - 1)
     return Place(
         rank=rank,
@@ -77,10 +87,11 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
 def _number(environ: Mapping[str, str], name: str, least: int, most: int | None = None) -> int:
     text = environ.get(name, "").strip()
     span = f"{least:,} to {most:,}" if most is not None else f"{least:,} or more"
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= (most if most is not None else int(text)):
-        said = f"{name}={text}" if text else f"{name} is not set"
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else -1
+    if not least <= number <= (number if most is None else most):
+        said = f"{name}={text[:40]}" if text else f"{name} is not set"
         raise ProfileUsageError(f"{said}: of ranks that something else started it must be {span}; torchrun sets it")
-    return int(text)
+    return number
 
 
 def open_store(torch: ModuleType, place: Place, wait: float) -> Any:  # noqa: ANN401 - torch has no types here
@@ -107,10 +118,23 @@ def open_store(torch: ModuleType, place: Place, wait: float) -> Any:  # noqa: AN
     if broken:
         raise UnavailableError(_unopened(place, broken[0], opens=opens)) from broken[0]
     if not found:
-        raise UnavailableError(
-            f"{place.host}:{place.port} is no meeting place of ranks: another program answers there; give another MASTER_PORT"
-        )
+        STUCK.append(thread)
+        raise UnavailableError(_silent(place, opens=opens))
     return found[0]
+
+
+def own_run(torch: ModuleType, store: Any, place: Place) -> tuple[Any, Place]:  # noqa: ANN401 - likewise
+    """The part of the store that is this run's own, where torchrun's is shared by programs that run one after the other.
+
+    Raises:
+        UnavailableError: another process is the same rank.
+    """
+    run = int(store.add(f"{PREFIX}/runs/{place.rank}", 1))
+    if run == 1:
+        return store, place
+    if not place.shared:
+        raise UnavailableError(f"two processes are rank {place.rank} of {place.size}: each needs a RANK of its own")
+    return torch.distributed.PrefixStore(f"run {run}", store), replace(place, run=run)
 
 
 def _reach(place: Place, wait: float) -> None:
@@ -124,11 +148,11 @@ def _reach(place: Place, wait: float) -> None:
         try:
             with socket.create_connection((place.host, place.port), timeout=wait):
                 return
-        except OSError as error:
-            if monotonic() > until:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that cannot be one
+            if monotonic() > until or isinstance(error, UnicodeError):
                 raise LostRankError(
                     f"rank {place.rank} of {place.size} found no rank 0 at {place.host}:{place.port} within {wait:.0f} s "
-                    f"({error.strerror or error}): start it, or check MASTER_ADDR and MASTER_PORT"
+                    f"({getattr(error, 'strerror', None) or error}): start it, or check MASTER_ADDR and MASTER_PORT"
                 ) from error
             sleep(POLL)
 
@@ -144,7 +168,8 @@ def client(torch: ModuleType, place: Place, wait: float, *, opens: bool = False)
         timeout=timedelta(seconds=wait),
         wait_for_workers=False,
     )
-    return store if place.attempt == 0 else distributed.PrefixStore(f"attempt {place.attempt}", store)
+    store = store if place.attempt == 0 else distributed.PrefixStore(f"attempt {place.attempt}", store)
+    return store if place.run == 1 else distributed.PrefixStore(f"run {place.run}", store)
 
 
 def _unopened(place: Place, error: BaseException, *, opens: bool) -> str:
@@ -157,7 +182,18 @@ def _unopened(place: Place, error: BaseException, *, opens: bool) -> str:
         )
     if opens:
         return f"rank 0 cannot open {where} for the other ranks ({first_line(error)}); MASTER_ADDR must be its own host"
-    return f"rank {place.rank} of {place.size} cannot join rank 0 at {where} ({first_line(error)})"
+    return (
+        f"rank {place.rank} of {place.size} cannot join rank 0 at {where} ({first_line(error)}): check MASTER_ADDR and "
+        "MASTER_PORT, and whether another program has that port"
+    )
+
+
+def _silent(place: Place, *, opens: bool) -> str:
+    """Why torch did not come back in time."""
+    where = f"{place.host}:{place.port}"
+    if opens:
+        return f"rank 0 cannot open {where} for the other ranks: MASTER_ADDR must be its own host"
+    return f"{where} is no meeting place of ranks: another program answers there; give another MASTER_PORT"
 
 
 def roll_call(store: Any, place: Place, wait: float, look: Callable[[], None]) -> None:  # noqa: ANN401 - likewise
@@ -179,21 +215,51 @@ def roll_call(store: Any, place: Place, wait: float, look: Callable[[], None]) -
         while missing := [rank for rank in missing if not store.check([f"{PREFIX}/here/{rank}"])]:
             look()
             if monotonic() > until:
-                raise LostRankError(missing_line(missing, place.size, wait))
+                raise LostRankError(missing_line(missing, place.size, wait, started=place.own))
             sleep(POLL)
     except (RuntimeError, OSError) as error:
         raise LostRankError(f"rank 0 of {place.size} ended before all had come ({first_line(error)})") from error
 
 
-def missing_line(missing: list[int], size: int, wait: float) -> str:
-    """Which ranks have not come.
+def same_work(store: Any, place: Place, asked: Mapping[str, str]) -> None:  # noqa: ANN401 - likewise
+    """Refuses ranks that were asked for other work than the first, which would wait for one another without end.
+
+    Args:
+        store: of all, which have come.
+        place: of this one.
+        asked: what it is asked for, by name.
+
+    Raises:
+        DifferentWorkError: on every rank alike, naming the first that differs, and in what.
+        LostRankError: one has gone.
+    """
+    try:
+        store.set(f"{PREFIX}/asked/{place.rank}", json.dumps(dict(asked)))
+        every = [json.loads(bytes(store.get(f"{PREFIX}/asked/{rank}"))) for rank in range(place.size)]
+        store.set(f"{PREFIX}/read/{place.rank}", "")
+        if place.rank == 0 and any(other != every[0] for other in every):
+            store.wait([f"{PREFIX}/read/{rank}" for rank in range(place.size)])  # it goes last, and the store with it
+    except (RuntimeError, OSError) as error:
+        raise LostRankError(f"a rank of {place.size} ended before all had come ({first_line(error)})") from error
+    for rank, other in enumerate(every):
+        for name in dict.fromkeys((*every[0], *other)):
+            if other.get(name) != every[0].get(name):
+                theirs, ours = (str(one.get(name))[:80] for one in (other, every[0]))
+                raise DifferentWorkError(
+                    f"rank {rank} was asked for {name} {theirs}, and rank 0 for {ours}: start all ranks with the same options"
+                )
+
+
+def missing_line(missing: list[int], size: int, wait: float, *, started: bool = False) -> str:
+    """Which ranks have not come; `started`: whether this program starts them.
 
     >>> missing_line([1, 3], 4, 60.0)
     'ranks 1, 3 of 4 did not come within 60 s: start as many processes as WORLD_SIZE says, or give --wait more'
     """
     shown = ", ".join(map(str, missing[:NAMED])) + (f" and {len(missing) - NAMED} more" if len(missing) > NAMED else "")
     ranks = f"rank{'s' * (len(missing) > 1)} {shown} of {size}"
-    return f"{ranks} did not come within {wait:.0f} s: start as many processes as WORLD_SIZE says, or give --wait more"
+    more = "give --wait more" if started else "start as many processes as WORLD_SIZE says, or give --wait more"
+    return f"{ranks} did not come within {wait:.0f} s: {more}"
 
 
 def hosts(store: Any, size: int) -> int:  # noqa: ANN401 - likewise

@@ -195,7 +195,8 @@ def _uninterrupted() -> Iterator[None]:
     import signal  # noqa: PLC0415 - likewise
     import threading  # noqa: PLC0415 - likewise
 
-    if threading.current_thread() is not threading.main_thread():
+    deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if deaf or threading.current_thread() is not threading.main_thread():
         yield
         return
     pressed: list[int] = []

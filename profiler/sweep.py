@@ -71,7 +71,9 @@ def sweep(tasks: Iterable[Task[T]], budget: Budget, watch: Watch | None = None) 
             if watch is not None:
                 watch(task.label, number, len(every))
             done.append(task.run())
-    except KeyboardInterrupt:  # wherever it falls
+    except KeyboardInterrupt as error:  # wherever it falls
+        if budget.ranks is not None and not budget.ranks.leads:  # the others wait for it
+            raise LostRankError(f"rank {budget.ranks.rank} of {budget.ranks.size} was interrupted") from error
         why = INTERRUPTED
     except LostRankError as error:  # nothing more can be measured; what is done is kept
         why, lost = str(error), True

@@ -203,7 +203,8 @@ def _on_ranks(plan: Plan, opened: Bench) -> Swept[Any]:
     assert ranks is not None
     ranks.align()
     FAULTS[os.environ[FAULT]](ranks)
-    watch = _press if ranks.leads and os.environ[FAULT] == "ctrl-c" else None
+    pressed, sent = PRESSED.get(os.environ[FAULT], (-1, 0))
+    watch = partial(_press, sent) if ranks.rank == pressed else None
     try:
         swept = collectives.profile_exchanges(opened.runtime, plan, opened.budget, watch)
         while not swept.why and os.environ[FAULT] != "none":  # others must find out while they exchange
@@ -213,11 +214,19 @@ def _on_ranks(plan: Plan, opened: Bench) -> Swept[Any]:
     return swept
 
 
-def _press(_: str, number: int, __: int) -> None:
-    """Press Ctrl-C before the second exchange."""
+def _press(sent: int, _: str, number: int, __: int) -> None:
+    """Press Ctrl-C before the second exchange, or do what torchrun does."""
     if number == 1:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), sent)
         time.sleep(1)
+
+
+#: fault -> the rank that gets a signal before the second exchange, and which
+PRESSED: Final[dict[str, tuple[int, int]]] = {
+    "ctrl-c": (0, signal.SIGINT),
+    "told to end": (0, signal.SIGTERM),
+    "other interrupted": (1, signal.SIGINT),
+}
 
 
 def _end(rank: int, number: int, ranks: Ranks) -> None:
@@ -238,7 +247,7 @@ def _wrong(ranks: Ranks) -> None:
 
 FAULTS: Final[dict[str, Callable[[Ranks], None]]] = {
     "none": lambda _: None,
-    "ctrl-c": lambda _: None,
+    **dict.fromkeys(PRESSED, lambda _: None),
     "dies": partial(_end, 1, signal.SIGKILL),
     "stops": partial(_end, 1, signal.SIGSTOP),
     "first dies": partial(_end, 0, signal.SIGKILL),
