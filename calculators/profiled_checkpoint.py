@@ -23,6 +23,7 @@ class CheckpointFacts:
         parameters: that were loaded. [parameter]
         weight_bytes: of these in memory, tied ones once. [B]
         stored_so: whether weights are multiplied as they are stored, quantised.
+        notes: what is to be said of how it was loaded, as that tensors of its files were left out.
     """
 
     path: str
@@ -32,6 +33,7 @@ class CheckpointFacts:
     parameters: int
     weight_bytes: int
     stored_so: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

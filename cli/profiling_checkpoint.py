@@ -217,7 +217,7 @@ def told(
 
 
 def _remarks(measured: Measured, points: Points) -> Remarks:
-    """What is left, what did not run, and whether times differ."""
+    """What is left, what is to be said of loading it, what did not run, and whether times differ."""
     from roofcast.profiler.steps import label_of
 
     most = measured.longest
@@ -225,6 +225,7 @@ def _remarks(measured: Measured, points: Points) -> Remarks:
     return remarks(
         warnings=[
             left_line(measured.left, measured.why),
+            *(f"{facts.path}: {note}" for facts in [measured.facts] if facts is not None for note in facts.notes),
             *(
                 f"{label_of(one.phase, one.batch, one.context)} did not run: {one.problem}"
                 for one in measured.points

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roofcast.calculators.profiled import Sample
 from roofcast.calculators.profiled_checkpoint import CheckpointPoint
 from roofcast.modelspec.step import DECODE, PREFILL
+from roofcast.profiler.checkpoint_faults import wider_formats
 from roofcast.profiler.checkpoint_load import import_transformers, silenced
 from roofcast.profiler.errors import OutOfMemoryError, WrongOutputError
 from roofcast.profiler.runtime import first_line
@@ -105,7 +106,7 @@ def _point(loaded: Loaded, point: tuple[str, int, int], steps: int) -> Checkpoin
 def _prompted(loaded: Loaded, tokens: int) -> Sample:
     """From ids on the device until the host has the first token: a cache from nothing, logits of the last position."""
     ids = loaded.draw(1, tokens)
-    _check_numbers(loaded.forward(ids, keep=1)[0], label_of(PREFILL, 1, tokens))
+    _check_numbers(loaded, loaded.forward(ids, keep=1)[0], label_of(PREFILL, 1, tokens))
 
     def once() -> float:
         loaded.runtime.synchronize()
@@ -135,7 +136,7 @@ def _decoded(loaded: Loaded, batch: int, context: int, steps: int) -> tuple[Samp
         logits, cache = loaded.forward(ids[:, place : place + 1], cache, keep=1)
         logits.argmax(-1).tolist()
     times, logits, cache = _stepped(loaded, ids[:, -1:], cache, steps)
-    _check_numbers(logits, label_of(DECODE, batch, context))
+    _check_numbers(loaded, logits, label_of(DECODE, batch, context))
     try:
         cache.crop(-steps)
         again, _, _ = _stepped(loaded, ids[:, -1:], cache, steps)
@@ -170,13 +171,15 @@ def sample_of(times: Sequence[float]) -> Sample:
     return Sample(median(ordered), ordered[tenth], ordered[last - tenth], pstdev(ordered), len(ordered))
 
 
-def _check_numbers(logits: Tensor, what: str) -> None:
+def _check_numbers(loaded: Loaded, logits: Tensor, what: str) -> None:
     """Refuses logits that are no numbers.
 
     Raises:
         WrongOutputError: some are.
     """
-    if not bool(logits.isfinite().all()):
-        raise WrongOutputError(
-            f"{what}: some logits are no numbers; its time means nothing (--weights bf16 or fp32 may help)"
-        )
+    if bool(logits.isfinite().all()):
+        return
+    wider = wider_formats(loaded.facts)
+    means = "its time means nothing"
+    more = f"; {means} (--weights {wider} may help)" if wider else f", as its weights may be; {means}"
+    raise WrongOutputError(f"{what}: some logits are no numbers{more}")

@@ -65,8 +65,8 @@ def _indexed(folder: Path) -> set[str]:
     return set()
 
 
-def quantised(folder: Path) -> bool:
-    """Whether its config says that its weights are quantised.
+def quantised_by(folder: Path) -> str | None:
+    """The method by which its config says that its weights are quantised; None where it says nothing of it.
 
     Raises:
         UnavailableError: the config cannot be read.
@@ -77,7 +77,8 @@ def quantised(folder: Path) -> bool:
         raise UnavailableError(f"{folder}: {CONFIG} cannot be read ({first_line(error)})") from error
     if not isinstance(found, dict):
         raise UnavailableError(f"{folder}: {CONFIG} holds no object")
-    return isinstance(found.get("quantization_config"), dict)
+    said = found.get("quantization_config")
+    return str(said.get("quant_method") or "a method without a name") if isinstance(said, dict) else None
 
 
 def loaded_bytes(folder: Path, weights: str | None = None) -> int:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.profiled_checkpoint import CheckpointFacts
-from roofcast.profiler.checkpoint_files import loaded_bytes, quantised
+from roofcast.profiler.checkpoint_faults import lacking, left_out, loaded_plain, other_shapes, why_not_loaded
+from roofcast.profiler.checkpoint_files import loaded_bytes, quantised_by
 from roofcast.profiler.errors import ProfileUsageError, UnavailableError
 from roofcast.profiler.runtime import DTYPES, first_line
 from roofcast.profiler.timing import SHORT, memory_errors, memory_guard, out_of_memory
@@ -27,15 +28,7 @@ CACHES: Final = ("cache", "past_key_values")  # names of a cache in calls and an
 KEEP: Final = "logits_to_keep"
 FORMATS: Final = ("bf16", "fp16", "fp32")
 ROOM: Final = 0.02  # of the weights, that what is loaded beside them may take
-MOST_NAMED: Final = 2  # weights that an error names
 POSITIONS: Final = ("wpe", "embed_positions", "position_embeddings", "pos_emb")  # modules that are tables of positions
-#: words of transformers' error -> what they mean
-MEANINGS: Final = {
-    "trust_remote_code": "it wants code of its own to be run, which is never done here",
-    "does not recognize this architecture": "this version does not know its architecture",
-    "for this kind of AutoModel": "it is no causal language model",
-    "should have a `model_type` key": "its config.json names no model_type",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +141,13 @@ def load_checkpoint(runtime: Runtime, folder: Path, weights: str | None = None) 
         ProfileUsageError: a format is asked of weights that are quantised.
     """
     transformers = import_transformers()
-    stored_so = quantised(folder)
-    if stored_so and weights is not None:
+    if weights is not None and quantised_by(folder) is not None:
         raise ProfileUsageError(f"--weights {weights}: {folder} is quantised, and loaded as it is; leave it out")
     _check_room(runtime, folder, weights)
     with silenced(transformers), memory_guard(runtime), runtime.torch.inference_mode():
-        model = _made(runtime, transformers, folder, weights)
-        loaded = _described(runtime, model, folder, str(transformers.__version__), stored_so=stored_so)
+        model, notes = _made(runtime, transformers, folder, weights)
+        facts = _facts(model, folder, str(transformers.__version__), notes)
+        loaded = _described(runtime, model, facts)
         _refuse_cacheless(loaded, folder)
     return loaded
 
@@ -171,29 +164,36 @@ def _check_room(runtime: Runtime, folder: Path, weights: str | None) -> None:
         raise UnavailableError(f"{folder}: its weights take {needed}, and {there} are free on {runtime.machine.name}")
 
 
-def _made(runtime: Runtime, transformers: ModuleType, folder: Path, weights: str | None) -> Any:  # noqa: ANN401 - any class of theirs
-    """The model on the device, all its weights from its files.
+def _made(runtime: Runtime, transformers: ModuleType, folder: Path, weights: str | None) -> tuple[Any, tuple[str, ...]]:
+    """The model on the device, all its weights from its files, and what is to be said of it.
+
+    Loading goes on past other shapes, for its report tells which these are, and the error that it would raise does not.
 
     Raises:
         UnavailableError: in one line why not.
     """
-    dtype: object = "auto" if weights is None else runtime.dtype(weights)
+    said = f"{folder}: transformers {transformers.__version__} cannot load it"
     try:
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            str(folder),
+            dtype="auto" if weights is None else runtime.dtype(weights),
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
         )
-        model = model.to(runtime.device).eval()
+        shapes, kind = other_shapes(report), type(model).__name__
+        model = model if shapes else model.to(runtime.device).eval()
     except Exception as error:
         refuse_short(runtime, error)
-        raise UnavailableError(
-            f"{folder}: transformers {transformers.__version__} cannot load it: {_why(error)}"
-        ) from error
-    lacking = sorted(map(str, report.get("missing_keys", ())))
-    if lacking:
-        named = ", ".join(lacking[:MOST_NAMED])
-        more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
-        raise UnavailableError(f"{folder}: its files lack weights that {type(model).__name__} has: {named}{more}")
-    return model
+        raise UnavailableError(f"{said}: {why_not_loaded(error, folder)}") from error
+    if shapes:
+        raise UnavailableError(f"{said}: {shapes}")
+    lacks = lacking(report, kind)
+    if lacks:
+        raise UnavailableError(f"{folder}: {lacks}")
+    notes = left_out(report, kind), loaded_plain(model, folder)
+    return model, tuple(note for note in notes if note)
 
 
 def refuse_short(runtime: Runtime, error: Exception) -> None:
@@ -206,28 +206,27 @@ def refuse_short(runtime: Runtime, error: Exception) -> None:
         raise out_of_memory(runtime, error) from error
 
 
-def _why(error: Exception) -> str:
-    """What transformers' error means, where it is a known one, else its first line."""
-    text = str(error)
-    return next((meaning for words, meaning in MEANINGS.items() if words in text), first_line(error))
-
-
-def _described(runtime: Runtime, model: Any, folder: Path, version: str, *, stored_so: bool) -> Loaded:  # noqa: ANN401 - likewise
-    """What was loaded, and how it is called."""
-    config = model.config.get_text_config()
+def _facts(model: Any, folder: Path, version: str, notes: tuple[str, ...]) -> CheckpointFacts:  # noqa: ANN401 - any class of theirs
+    """What was loaded, by a version of transformers."""
     tensors = list(model.parameters())  # tied ones once
-    names = inspect.signature(model.forward).parameters
-    rows = int(model.get_input_embeddings().weight.shape[0])
-    longest = getattr(config, "max_position_embeddings", None)
-    facts = CheckpointFacts(
+    return CheckpointFacts(
         path=str(folder),
         transformers=version,
-        attention=str(getattr(config, "_attn_implementation", None) or "eager"),
+        attention=str(getattr(model.config.get_text_config(), "_attn_implementation", None) or "eager"),
         dtype=_format(model, folder),
         parameters=sum(one.numel() for one in tensors),
         weight_bytes=sum(one.numel() * one.element_size() for one in tensors),
-        stored_so=stored_so,
+        stored_so=bool(getattr(model, "is_quantized", False)),
+        notes=notes,
     )
+
+
+def _described(runtime: Runtime, model: Any, facts: CheckpointFacts) -> Loaded:  # noqa: ANN401 - likewise
+    """What was loaded, and how it is called."""
+    config = model.config.get_text_config()
+    names = inspect.signature(model.forward).parameters
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    longest = getattr(config, "max_position_embeddings", None)
     return Loaded(
         runtime=runtime,
         model=model,

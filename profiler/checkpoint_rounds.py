@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from roofcast.calculators.profiled_texts import STEP, TIE, Difference, TextRound
+from roofcast.profiler.checkpoint_faults import wider_formats
 from roofcast.profiler.checkpoint_files import check_folder
 from roofcast.profiler.checkpoint_load import import_transformers, load_checkpoint, refuse_short, silenced
 from roofcast.profiler.checkpoint_tokens import prompts_of, shared_vocabulary, tokenizer_of
@@ -185,6 +186,7 @@ def _pair(runtime: Runtime, folders: tuple[Path, Path], texts: Texts) -> Pair:
     vocabulary, notes = shared_vocabulary((target, draft), words)
     for loaded in (target, draft):
         refuse_one_way(loaded)
+    notes += tuple(f"{loaded.facts.path}: {note}" for loaded in (target, draft) for note in loaded.facts.notes)
     pair = Pair(target, draft, vocabulary, tuple(prompts_of(runtime, words[0], texts, vocabulary, folders[0])), notes)
     longest = max(prompt.shape[0] for prompt in pair.prompts) + texts.new
     for loaded in (target, draft):
@@ -201,7 +203,7 @@ def refuse_one_way(loaded: Loaded) -> None:
     give the same logits, up to rounding.
 
     Raises:
-        UnavailableError: they do not.
+        UnavailableError: they do not, or the logits are no numbers.
     """
     ids, half = loaded.draw(1, PROBED)[0], PROBED // 2
     made = []
@@ -216,6 +218,8 @@ def refuse_one_way(loaded: Loaded) -> None:
     except Exception as error:  # of a cache of another kind whatever it likes
         refuse_short(loaded.runtime, error)
         raise UnavailableError(f"{loaded.facts.path}: {_one_way(loaded)} ({first_line(error)})") from error
+    if not bool(made[0].isfinite().all()):
+        raise UnavailableError(f"{loaded.facts.path}: {_no_numbers(loaded)}")
     apart, scale = float((made[0] - made[1]).abs().max()), float(made[0].abs().max())
     if not apart <= TIE * STEP[loaded.facts.dtype] * scale:
         raise UnavailableError(f"{loaded.facts.path}: {_one_way(loaded)}")
@@ -223,6 +227,12 @@ def refuse_one_way(loaded: Loaded) -> None:
 
 def _one_way(loaded: Loaded) -> str:
     return f"the cache of {type(loaded.model).__name__} does not take back rejected tokens, as speculation must"
+
+
+def _no_numbers(loaded: Loaded) -> str:
+    wider = wider_formats(loaded.facts)
+    means = f"; loaded in {wider} they may be" if wider else ", as its weights may be"
+    return f"some logits of {type(loaded.model).__name__} in {loaded.facts.dtype} are no numbers{means}"
 
 
 def _plain(pair: Pair, new: int) -> Plain:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from roofcast.profiler.checkpoint_load import silenced
 
@@ -105,3 +106,19 @@ def change_config(folder: Path, **changed: Any) -> None:
     path = folder / "config.json"
     found = json.loads(path.read_text()) | changed
     path.write_text(json.dumps({key: value for key, value in found.items() if value is not None}))
+
+
+def fill_weights(folder: Path, name: str, value: float) -> None:
+    """Fill one tensor of model.safetensors with a number."""
+    path = folder / "model.safetensors"
+    found = load_file(path)
+    found[name].fill_(value)
+    save_file(found, path, metadata={"format": "pt"})
+
+
+def pickled(folder: Path) -> Path:
+    """Keep the weights as pytorch_model.bin instead; give its path."""
+    path, written = folder / "pytorch_model.bin", folder / "model.safetensors"
+    torch.save(load_file(written), path)
+    written.unlink()
+    return path
