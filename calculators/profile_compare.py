@@ -45,6 +45,11 @@ class _Sides:
         """Exchanges of a name, or all."""
         return [term for term in self.exchanges if name is None or term.op.name == name]
 
+    @property
+    def unlinked(self) -> bool:
+        """Whether nothing is known of what the devices exchange over: what is least is without it, and no step is expected."""
+        return self.devices > 1 and not self.exchanges
+
 
 @dataclass(frozen=True, slots=True)
 class Together:
@@ -52,7 +57,7 @@ class Together:
 
     Args:
         devices: that share every layer.
-        exchanges: with their least times over the data sheet's links, and expected ones.
+        exchanges: with their least times over the data sheet's links, and expected ones; none where they go over others.
     """
 
     devices: int = 1
@@ -212,13 +217,16 @@ def _least(ops: Sequence[Op], peaks: Sequence[float | None], bandwidth: float) -
 
 
 def _whole(measured: StepProfile, ops: Sequence[Op], rows: Sequence[Compared], sides: _Sides) -> Compared:
-    """The step: its terms' sums, and in the expected time the host's."""
+    """The step: its terms' sums, and in the expected time the host's.
+
+    Where nothing is known of exchanges its least times are without them, and no less true; there is no expected time.
+    """
     seconds = None if measured.sample is None else measured.sample.seconds
     bound, kernels = _estimated(ops, sides)
     links = sides.links() if sides.roofs is not None else []
     linked = sum(term.bound for term in links)
     bound = None if bound is None else bound + linked
-    kernels = None if kernels is None else kernels + sum(term.expected for term in links)
+    kernels = None if kernels is None or sides.unlinked else kernels + sum(term.expected for term in links)
     return Compared(
         name=WHOLE,
         family="",

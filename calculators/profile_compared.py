@@ -44,8 +44,9 @@ class Compared:
         bytes: weights and state. [B]
         activation_bytes: inputs and outputs. [B]
         seconds: measured; may be below 0 of what is between kernels, where parts alone take longer than in the step. [s]
-        bound, expected: as `estimate` has them, of a whole step with the time of the host. [s]
-        datasheet, measured: least times under the roofs of the data sheet, and as measured.
+        bound, expected: as `estimate` has them, of a whole step with the time of the host; of one whose devices exchange over
+            links that are not known, the bound without exchanges, and no expected time. [s]
+        datasheet, measured: least times under the roofs of the data sheet, and as measured; likewise without exchanges.
     """
 
     name: str

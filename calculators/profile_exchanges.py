@@ -94,20 +94,25 @@ def links_of(accelerator: Accelerator | None, group: RankGroup) -> Links:
     Raises:
         AcceleratorFileError: a file that cannot be read.
     """
-    if accelerator is None or group.backend != DIRECT:
-        return Links(group.size)
-    fabric = _fabric(accelerator, group)
-    if fabric is None:
+    fabric = None if accelerator is None else fabric_between(accelerator, group)
+    if accelerator is None or fabric is None:
         return Links(group.size)
     return Links(group.size, fabric, expectation_of(accelerator, OWN, roofs_of(accelerator)))
+
+
+def fabric_between(accelerator: Accelerator, group: RankGroup) -> Fabric | None:
+    """The links of the data sheet that exchanges of these ranks go over; None where there are none, or gloo goes through the hosts."""
+    return _fabric(accelerator, group) if group.backend == DIRECT else None
 
 
 def _fabric(accelerator: Accelerator, group: RankGroup) -> Fabric | None:
     """The links between ranks on their hosts; None where the data sheet tells of none that joins them.
 
-    Several hosts with so many ranks each are joined by a network, unless scale-up links reach beyond a host.
+    Several hosts with so many ranks each are joined by a network, unless scale-up links reach beyond a host. What is assumed
+    does not name the accelerator.
     """
     made = fabric_of(accelerator, group.size, NETWORK)
+    made = replace(made, assumptions=tuple(line.removeprefix(f"{accelerator.id}: ") for line in made.assumptions))
     reach = max((level.size for level in made.levels if level.name != NET), default=0)
     if group.hosts > 1 and reach <= HOST:
         each = -(-group.size // group.hosts)

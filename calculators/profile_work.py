@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
-from roofcast.calculators.parallel import exchange_cost, fabric_of
+from roofcast.calculators.parallel import exchange_cost
 from roofcast.calculators.profile_compare import Together, asked_step, compare_step, measured_ops
+from roofcast.calculators.profile_exchanges import fabric_between
 from roofcast.calculators.roofline import LINK, Term, roofs_of
 from roofcast.calculators.weighing import storage_of
 from roofcast.hwdb.efficiency_files import OWN
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from roofcast.calculators.parallel import Fabric
     from roofcast.calculators.profile_compared import StepComparison
     from roofcast.calculators.profiled import DeviceProfile, StepProfile
+    from roofcast.calculators.profiled_ranks import RankGroup
     from roofcast.calculators.roofline import Roofs
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model
@@ -59,7 +61,7 @@ class Against:
         roofs: of the data sheet.
         expectation: fitted constants.
         device: whose measured roofs count.
-        fabric: links of the data sheet between devices that share a model.
+        fabric: links of the data sheet between devices that share a model; None of one, or where they exchange over others.
     """
 
     roofs: Roofs | None = None
@@ -106,7 +108,9 @@ def _exchanges(step: StepProfile, work: Counted, against: Against) -> Iterator[T
             yield Term(exchange, cost.seconds, LINK, cost.seconds, moved=cost.moved, expected=expected)
 
 
-def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file: Path | None, tp: int = 1) -> Against:
+def against_datasheet(
+    accelerator: Accelerator, model: Model, weights: str, file: Path | None, group: RankGroup | None = None
+) -> Against:
     """Roofs of a data sheet, and the constants that count for this profiler there.
 
     Args:
@@ -114,7 +118,7 @@ def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file
         model: that was run.
         weights: format of them.
         file: of constants, which count before all others; None without.
-        tp: devices that share every layer.
+        group: ranks that share every layer; None of a device alone.
 
     Raises:
         AcceleratorFileError: a file that cannot be read.
@@ -123,7 +127,7 @@ def against_datasheet(accelerator: Accelerator, model: Model, weights: str, file
     found = expectation_of(accelerator, OWN, roofs, file)
     asked, program = FORMATS[weights], counted(model.spec, weights).program
     made = replace(found, kernels=kernels_of(model, asked), unlike=unlike_kinds(program))
-    return Against(roofs, made, fabric=fabric_of(accelerator, tp, None) if tp > 1 else None)
+    return Against(roofs, made, fabric=None if group is None else fabric_between(accelerator, group))
 
 
 def stated_weights(model: Model) -> tuple[str, str | None]:

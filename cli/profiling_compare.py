@@ -89,8 +89,28 @@ def told(
         ranks=profile.ranks,
         unfinished=list(profile.left),
     )
-    links = against.fabric.assumptions if against.fabric is not None else ()
-    return result, _constants_remarks(against) + remarks(links, [above_roofs(rows)])
+    said = _constants_remarks(against) + _links_remarks(profile, against)
+    return result, said + remarks(warnings=[above_roofs(rows)])
+
+
+def _links_remarks(profile: Profile, against: Against) -> Remarks:
+    """What is assumed of the links that ranks exchange over, or why steps are held against none."""
+    from roofcast.calculators.profile_exchanges import DIRECT
+
+    ranks, name = profile.ranks, profile.machine.accelerator
+    if ranks is None:
+        return Remarks()
+    if against.fabric is not None:
+        return remarks([f"{name}: {line}" for line in against.fabric.assumptions])
+    why = (
+        "the device is not in the database"
+        if name is None
+        else f"{ranks.backend} takes them through the hosts"
+        if ranks.backend != DIRECT
+        else f"the data sheet of {name} tells of no link between the ranks"
+    )
+    without = "bounds and shares of roofs of a step are without them, and it has no expected time"
+    return remarks([f"exchanges between ranks have no least time, since {why}: {without}"])
 
 
 def above_roofs(rows: Sequence[PointRow]) -> str | None:
@@ -129,10 +149,13 @@ def _accelerator(identity: str | None) -> Accelerator | None:
 
 def _against(profile: Profile, loaded: Loaded, accelerator: Accelerator | None, constants: Efficiencies) -> Against:
     from roofcast.calculators.profile_work import Against, against_datasheet
+    from roofcast.calculators.profiled_ranks import RankGroup
 
     if accelerator is None:
         return Against(device=profile.device)
-    sides = against_datasheet(accelerator, loaded, profile.weights, constants.file, profile.tp)
+    ranks = profile.ranks
+    group = None if ranks is None else RankGroup(ranks.size, ranks.backend, ranks.hosts)
+    sides = against_datasheet(accelerator, loaded, profile.weights, constants.file, group)
     return replace(sides, device=profile.device, expectation=sides.expectation if constants.wanted else None)
 
 
@@ -179,6 +202,7 @@ def answer_saved(
     if found.weights is None:
         raise ProfileFileError(f"--from {saved}: result.weights is null; it must be the format of the model's weights")
     loaded, named = _loaded(saved, found, model)
+    _refuse_uneven(saved, found, loaded)
     device = None if found.device is None else device_of(found.device, machine_of(found.machine))
     profile = Profile(found.machine, device, steps, found.weights, tuple(found.unfinished), found.tp, found.ranks)
     result, said = told("compare", profile, loaded, named, constants)
@@ -209,6 +233,23 @@ def _loaded(saved: str, found: ProfileResult, model: Model) -> tuple[Loaded, tup
         other = quoted(found.model or own)
         raise ProfileFileError(f"--from {saved}: it is a profile of {other}, not of {model.name}; leave MODEL out")
     return loaded, (model.name, model.revision)
+
+
+def _refuse_uneven(saved: str, found: ProfileResult, loaded: Loaded) -> None:
+    """Refuses a number of devices that cannot share the model.
+
+    Raises:
+        ProfileFileError: naming the file.
+    """
+    from roofcast.calculators.deployment import check_shards
+    from roofcast.cli.profiling_saved import ProfileFileError
+    from roofcast.modelspec.sharding import Shards
+
+    try:
+        check_shards(loaded.spec, Shards(found.tp))
+    except UsageError as error:
+        said = str(error).replace("--tp must", "it must")  # no option of this command
+        raise ProfileFileError(f"--from {saved}: result.tp is {found.tp:,}: {said}") from error
 
 
 def _alike(loaded: Loaded, own: str, weights: str, model: Model) -> bool:

@@ -57,7 +57,7 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     **dict.fromkeys(("bandwidth_bytes_per_second", "datasheet_bytes_per_second"), RATE),
     **dict.fromkeys(("peak_flops_per_second", "datasheet_flops_per_second"), RATE),
     **dict.fromkeys(("bytes_per_second", "flops_per_second", "tokens_per_second"), REACHED),
-    **dict.fromkeys(("batch", "context", "prompt", "length", "m", "n", "k", "repeats", "gpus"), COUNT),
+    **dict.fromkeys(("batch", "context", "prompt", "length", "m", "n", "k", "repeats", "gpus", "tp", "hosts"), COUNT),
     **dict.fromkeys(("query_heads", "kv_heads", "head_dim", "moved_bytes", "size_bytes"), (1, 1e30)),
     **dict.fromkeys(("of_datasheet", "of_measured", "of_compute", "of_memory", "intensity", "ridge"), SHARE),
     **dict.fromkeys(
@@ -76,6 +76,7 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
 OWN: Final[Mapping[tuple[type, str], tuple[float, float]]] = {
     (ShareRow, "seconds"): APART,
     (DifferenceRow, "prompt"): (0, 10**9),
+    (RanksRow, "size"): COUNT,
     (TextRow, "rounds"): COUNT,
     **dict.fromkeys(
         ((CheckpointPointRow, "steps"), (CheckpointRow, "parameters"), (CheckpointRow, "weight_bytes")), (1, 1e30)
@@ -148,6 +149,7 @@ def read_saved(name: str) -> ProfileResult:
     for place, row in _rows("result", made):
         _refuse_absurd(row, f"{where}: {place}")
     _refuse_rates(made, where)
+    _refuse_ranks(made, where)
     return made
 
 
@@ -214,3 +216,34 @@ def _refuse_rates(made: ProfileResult, where: str) -> None:
                     f"{where}: result.device.{name}.{number}: its size and time make {rate:g} a second; "
                     f"it must be {least:g} to {most:g}"
                 )
+
+
+def _refuse_ranks(made: ProfileResult, where: str) -> None:
+    """Refuses devices, ranks and hosts of which nobody can have measured so many together.
+
+    Raises:
+        ProfileFileError: naming the field.
+    """
+    ranks, tp = made.ranks, made.tp
+    if ranks is not None and ranks.hosts > ranks.size:
+        raise ProfileFileError(
+            f"{where}: result.ranks.hosts is {ranks.hosts:,}; it must be 1 to {ranks.size:,}, the ranks"
+        )
+    if made.what == "collectives" and not made.points:  # ranks that share no model
+        if tp != 1 or ranks is None:
+            wrong = (
+                "result.ranks is null; it must tell who exchanged" if tp == 1 else f"result.tp is {tp:,}; it must be 1"
+            )
+            raise ProfileFileError(f"{where}: {wrong}, of collectives")
+    elif (ranks is None) != (tp == 1):
+        said = "null" if ranks is None else "not null"
+        raise ProfileFileError(
+            f"{where}: result.ranks is {said}, and result.tp {tp:,}; ranks are null of one device, and of no more"
+        )
+    elif ranks is not None and ranks.size != tp:
+        raise ProfileFileError(f"{where}: result.ranks.size is {ranks.size:,}; it must be {tp:,}, as result.tp is")
+    for number, row in enumerate(made.measurements):
+        for name, value in (("tp", row.tp), ("gpus", row.gpus)):
+            if value != tp:
+                place = f"result.measurements.{number}.{name}"
+                raise ProfileFileError(f"{where}: {place} is {value:,}; it must be {tp:,}, as result.tp is")

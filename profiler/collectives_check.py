@@ -19,6 +19,7 @@ MOVED: Final = 251  # the largest number that is only moved: prime, and exact in
 PERIOD: Final = 1_048_573
 SUM: Final = -1  # in place of a rank: the sum over all
 PRIME: Final = 2**31 - 1
+VARIED: Final = 2  # different numbers that a rank needs, so that they vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,10 @@ class Numbers:
     """What each rank puts in, known to all.
 
     Of n ranks the numbers of a sum are 1 to EXACT / n, so that no partial sum is rounded, in whatever order; each is above
-    0, so that the sum of all is that of no fewer. Beyond EXACT ranks every one has 1 at some places and 0 at others.
+    0, so that the sum of all is that of no fewer. Where EXACT / n is below 2 that would be 1 everywhere: there a rank has 1
+    at half of the places and 0 at the others, drawn, and of more than EXACT ranks no two of a group have it at the same
+    place, with as many groups as there are exact numbers. So sums differ between places; a rank that is left out shows at
+    a half of its places, or at a part of them, so that of a few elements alone it may not.
 
     Args:
         runtime: the device.
@@ -98,10 +102,14 @@ class Numbers:
         torch = self.runtime.torch
         place = torch.arange(self.period, dtype=torch.int64, device=self.runtime.device)
         most = min(MOVED, EXACT[self.number] // self.size) if self.summed else MOVED
-        if not most:  # more ranks than exact numbers: every `apart`-th has a 1
-            apart = -(-self.size // EXACT[self.number])
-            return ((place + rank) % apart == 0).to(torch.int64)
-        mixed = (place * 1_000_003 + (rank + 1) * 7_919_111) % PRIME * 48_271 % PRIME
-        mixed = (mixed ^ (mixed >> 11)) % PRIME * 69_621 % PRIME
-        drawn: Tensor = 1 + mixed % most
+        if most < VARIED:  # at half of the places one of a group has a 1
+            group = -(-self.size // EXACT[self.number])
+            return (self._mixed(place, rank // group) % (2 * group) == rank % group).to(torch.int64)
+        return 1 + self._mixed(place, rank) % most
+
+    @staticmethod
+    def _mixed(place: Tensor, stream: int) -> Tensor:
+        """Numbers below `PRIME` as good as random, of a place and a rank or a group of them."""
+        mixed = (place * 1_000_003 + (stream + 1) * 7_919_111) % PRIME * 48_271 % PRIME
+        drawn: Tensor = (mixed ^ (mixed >> 11)) % PRIME * 69_621 % PRIME
         return drawn

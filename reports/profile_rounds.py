@@ -35,7 +35,7 @@ COST_NOTE: Final = (
 )
 BOUND_NOTE: Final = (
     "bound and expect are k draft steps and one pass over k + 1 positions, comparing not counted: least times of the data sheet, "
-    "the numbers of `roofcast speculate`, and times by fitted constants"
+    "as `roofcast speculate` has them but of fp8, whose embedding and head are in 16 bits here, and times by fitted constants"
 )
 TEXT_NOTE: Final = (
     "real text: greedy, by transformers, speculation beside plain decoding of the same prompts; tokens a round count the last "

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from roofcast.calculators.answer import Remarks
 from roofcast.calculators.profile_rounds import Side, estimated, round_row
-from roofcast.calculators.profile_work import Against
+from roofcast.calculators.profile_work import Against, against_datasheet, compared, counted
+from roofcast.calculators.profiled import StepProfile
+from roofcast.calculators.roofline import timed
+from roofcast.hwdb.lookup import find_accelerator
+from roofcast.modelspec.ops import step_ops
+from roofcast.modelspec.step import DECODE, decode_step
 from roofcast.reports.profile import profile_document
 from roofcast.reports.text import render_text
+from tests.checkpoints import catalogued
+from tests.expecting import ROUND_FITS, content, written
 from tests.round_values import TEXT, rounds, side, speculated
 from tests.running import result
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("context", [1024, 4096])
@@ -61,6 +72,31 @@ def test_expected_times_are_never_below_the_bound() -> None:
     assert expected.decode > bound.decode
     assert expected.draft > bound.draft
     assert expected.verify > expected.decode
+
+
+def test_expected_times_have_the_host_of_each_step(tmp_path: Path) -> None:
+    """A step's 100 us and 1 us a sequence, beside the kernels: of a decode step as `compare` has it, of others by hand."""
+    file = written(tmp_path / "round.yaml", content(ROUND_FITS))
+    target, draft = (
+        Side(
+            counted(catalogued(name).spec, "bf16"),
+            against_datasheet(find_accelerator("h200-sxm").accelerator, catalogued(name), "bf16", file),
+        )
+        for name in ("llama-3.1-8b", "llama-3.2-1b")
+    )
+    _, expected = estimated(target, draft, 16, 1024, 4)
+    assert expected is not None
+
+    for side_, seconds in ((target, expected.decode), (draft, expected.draft)):
+        found = compared(StepProfile("decode", 16, 1024, None), side_.work, side_.against)
+        kernels = sum(row.expected or 0.0 for row in found.rows)
+        assert seconds == pytest.approx(found.whole.expected, rel=1e-12)
+        assert seconds - kernels == pytest.approx(116e-6, rel=1e-9)
+    several = step_ops(target.work.program, decode_step(16, 1028, tokens=5), target.work.formats)
+    roofs, constants = target.against.roofs, target.against.expectation
+    assert roofs is not None
+    kernels = sum(timed(op, roofs, constants, DECODE).expected for op in several)
+    assert expected.verify - kernels == pytest.approx(116e-6, rel=1e-9)
 
 
 def test_without_a_data_sheet_measured_numbers_stand_alone() -> None:

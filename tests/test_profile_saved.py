@@ -11,7 +11,7 @@ import pytest
 
 from roofcast.cli.profiling_compare import above_roofs
 from tests.checkpoints import LLAMA_3_1_8B, folder_of
-from tests.running import refused, roofcast
+from tests.running import answer, refused, roofcast
 
 SAVED = Path(__file__).parent / "fixtures" / "profiles" / "made-up.json"
 
@@ -218,6 +218,77 @@ def test_a_saved_profile_without_steps(tmp_path: Path) -> None:
 
     refused(roofcast("profile", "compare", "--from", empty), 2, "holds no step")
     refused(roofcast("validate", empty), 2, "profile without steps")
+
+
+RANKS = {"size": 2, "backend": "nccl", "hosts": 1, "library": "", "link": ""}
+
+
+def of_ranks(found: Any, tp: int, ranks: dict[str, Any] | None, rows: int | None = None) -> None:
+    """Make the saved profile one of several devices."""
+    found["result"] |= {"tp": tp, "ranks": ranks}
+    for row in found["result"]["measurements"]:
+        row |= {"tp": rows or tp, "gpus": rows or tp}
+
+
+UNEVEN = [
+    pytest.param(0, None, "result.tp is 0; it must be 1 to 1e+09", id="no device"),
+    pytest.param(-2, RANKS, "result.tp is -2; it must be 1 to", id="fewer than none"),
+    pytest.param(2, None, "result.ranks is null, and result.tp 2;", id="no ranks"),
+    pytest.param(1, RANKS, "result.ranks is not null, and result.tp 1;", id="ranks of one device"),
+    pytest.param(4, RANKS, "result.ranks.size is 2; it must be 4, as result.tp is", id="fewer ranks"),
+    pytest.param(2, RANKS | {"size": 5}, "result.ranks.size is 5; it must be 2, as result.tp is", id="more ranks"),
+    pytest.param(2, RANKS | {"size": 0}, "result.ranks.size is 0; it must be 1 to", id="none"),
+    pytest.param(2, RANKS | {"hosts": 9}, "result.ranks.hosts is 9; it must be 1 to 2, the ranks", id="hosts"),
+    pytest.param(2, RANKS | {"hosts": 0}, "result.ranks.hosts is 0; it must be 1 to", id="no host"),
+    pytest.param(2, RANKS | {"backend": "mpi"}, "result.ranks.backend is 'mpi'", id="backend"),
+    pytest.param(
+        3,
+        RANKS | {"size": 3},
+        "result.tp is 3: 3 GPUs cannot share 32/8 query/KV heads evenly; it must be",
+        id="uneven",
+    ),
+    pytest.param(10**6, RANKS | {"size": 10**6}, "result.tp is 1,000,000: ", id="a million"),
+]
+
+
+@pytest.mark.parametrize(("tp", "ranks", "word"), UNEVEN)
+def test_ranks_that_nobody_had_are_refused(tp: int, ranks: dict[str, Any] | None, word: str, tmp_path: Path) -> None:
+    """As many as devices, on no more hosts, and as many as can share the model."""
+    path = changed(tmp_path, lambda found: of_ranks(found, tp, ranks))
+    refused(roofcast("profile", "compare", "--from", path), 2, f"--from {path}: {word}")
+
+
+def test_ranks_agree_with_the_rest_of_the_file(tmp_path: Path) -> None:
+    """Without tp they are of no step; each measurement has as many devices."""
+    missing = changed(tmp_path, lambda found: (of_ranks(found, 2, RANKS), found["result"].pop("tp")))
+    refused(roofcast("profile", "compare", "--from", missing), 2, "result.ranks is not null, and result.tp 1;")
+
+    other = changed(tmp_path, lambda found: of_ranks(found, 2, RANKS, rows=1))
+    refused(roofcast("profile", "compare", "--from", other), 2, "result.measurements.0.tp is 1; it must be 2")
+
+    stepless = changed(
+        tmp_path,
+        lambda found: found["result"].update(what="collectives", points=[], tp=2, ranks=RANKS, measurements=[]),
+    )
+    refused(roofcast("profile", "compare", "--from", stepless), 2, "result.tp is 2; it must be 1, of collectives")
+
+    nobody = changed(tmp_path, lambda found: found["result"].update(what="collectives", points=[], measurements=[]))
+    refused(roofcast("profile", "compare", "--from", nobody), 2, "result.ranks is null; it must tell who exchanged")
+
+
+@pytest.mark.parametrize(("hosts", "backend"), [(1, "nccl"), (2, "nccl"), (1, "gloo")])
+def test_a_saved_profile_of_two_ranks(hosts: int, backend: str, tmp_path: Path) -> None:
+    """It is held against the links that they used: between hosts a network is assumed, over gloo there are none."""
+    ranks = RANKS | {"hosts": hosts, "backend": backend}
+    path = changed(tmp_path, lambda found: of_ranks(found, 2, ranks))
+    found = answer("profile", "compare", "--from", path)
+
+    assert found["result"]["ranks"] == ranks
+    said = [line for line in found["assumptions"] if "between hosts" in line]
+    assert len(said) == hosts - 1
+    expected = [row["step"]["expected_seconds"] is not None for row in found["result"]["points"]]
+    assert expected == [backend == "nccl"] * 2
+    assert any("gloo takes them through the hosts" in line for line in found["assumptions"]) == (backend == "gloo")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from roofcast.calculators.profile_work import against_datasheet, compared, counted
 from roofcast.calculators.profiled import Part, StepProfile
+from roofcast.calculators.profiled_ranks import RankGroup
 from roofcast.hwdb.lookup import find_accelerator
 from roofcast.modelspec.op import COLLECTIVE
 from tests.checkpoints import TINY, catalogued, folder_of
@@ -27,7 +28,7 @@ MODEL = "llama-3.1-8b"
 def test_bounds_are_those_of_estimate(phase: str, batch: int, context: int, tp: int) -> None:
     """A step over several devices has the least time that `estimate --tp` prints, exchanges among its terms."""
     model = catalogued(MODEL)
-    against = against_datasheet(find_accelerator("h200-sxm").accelerator, model, "bf16", None, tp)
+    against = against_datasheet(find_accelerator("h200-sxm").accelerator, model, "bf16", None, RankGroup(tp, "nccl"))
     made = compared(StepProfile(phase, batch, context, None), counted(model.spec, "bf16", tp), against)
 
     length = ("--context", str(context)) if phase == "decode" else ("--prompt", str(context))
@@ -56,7 +57,7 @@ def test_bounds_are_those_of_estimate(phase: str, batch: int, context: int, tp: 
 def test_a_measured_exchange_stands_beside_its_link() -> None:
     """Half of the data sheet's rate is a share of a half; no weights and no cache move in it."""
     model, tp = catalogued(MODEL), 2
-    against = against_datasheet(find_accelerator("h200-sxm").accelerator, model, "bf16", None, tp)
+    against = against_datasheet(find_accelerator("h200-sxm").accelerator, model, "bf16", None, RankGroup(tp, "nccl"))
     work = counted(model.spec, "bf16", tp)
     least = next(
         row.bound

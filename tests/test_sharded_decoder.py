@@ -10,13 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from roofcast.profiler import decoder  # noqa: E402 - needs torch
 from roofcast.profiler.decoder_sharded import must_fit  # noqa: E402 - needs torch
 from roofcast.profiler.errors import AgreedMemoryError, ProfileUsageError  # noqa: E402 - likewise
 from roofcast.profiler.random_weights import Cut, Drawer  # noqa: E402 - likewise
+from roofcast.profiler.runtime import Runtime  # noqa: E402 - likewise
 from roofcast.profiler.sharding import Share  # noqa: E402 - likewise
+from roofcast.profiler.torch_kernels import TorchKernels  # noqa: E402 - likewise
 from tests.reference_decoder import full  # noqa: E402 - likewise
 from tests.sharded_decoders import KINDS, built, over, told  # noqa: E402 - likewise
-from tests.tiny_decoders import cpu  # noqa: E402 - likewise
+from tests.tiny_decoders import BUILT, HIDDEN, cpu  # noqa: E402 - likewise
 
 TIGHT = 1e-5  # of fp32: sums over ranks are rounded in another order
 
@@ -69,6 +72,35 @@ def test_heads_that_do_not_divide_are_refused(share: Share, count: int, words: s
     """Neither more ranks than heads nor fewer, unless one divides the other."""
     with pytest.raises(ProfileUsageError, match=words):
         share.kv_heads(count)
+
+
+@pytest.mark.parametrize("name", ["GQA", "MoE", "tied"])
+def test_the_matrix_that_is_cut_must_fit_beside_what_is_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are drawn whole, one matrix after the other: with a byte less than the largest of them no weight is drawn."""
+
+    class Alone:
+        """The first of two ranks, in a memory of its own."""
+
+        place = type("Place", (), {"locals": 1})
+        rank, size = 0, 2
+
+        def gather(self, own: str) -> list[str]:
+            """Answer for itself."""
+            return [own]
+
+    runtime = replace(cpu(), ranks=cast("Any", Alone()))
+    asked: list[int] = []
+    monkeypatch.setattr(decoder, "must_fit", lambda _, size, __: asked.append(size))
+    made = decoder.Decoder(BUILT[name], runtime, TorchKernels(runtime), decoder.Setup("fp32", "fp32"))
+    monkeypatch.undo()
+    whole = 2 * (48 if name != "MoE" else 6 * 24) * HIDDEN * 4  # gates and ups of a feed-forward, or of all experts
+
+    assert asked == [made.weight_bytes + whole]
+    monkeypatch.setattr(Runtime, "free_bytes", lambda _: made.weight_bytes + whole - 1)
+    with pytest.raises(AgreedMemoryError, match="weights of"):
+        decoder.Decoder(BUILT[name], runtime, TorchKernels(runtime), decoder.Setup("fp32", "fp32"))
+    monkeypatch.setattr(Runtime, "free_bytes", lambda _: made.weight_bytes + whole)
+    decoder.Decoder(BUILT[name], runtime, TorchKernels(runtime), decoder.Setup("fp32", "fp32"))
 
 
 def test_what_does_not_fit_one_rank_fits_none() -> None:
