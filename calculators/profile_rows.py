@@ -157,11 +157,12 @@ class ShareRow:
     seconds: float | None
     """As measured; null where it was not measured alone. [s]"""
     bound_seconds: float | None
-    """Least time by the datasheet; null where the device is not in the database. [s]"""
+    """Least time by the datasheet; null where the device is not in the database, or of exchanges over no links of it. [s]"""
     measured_bound_seconds: float | None
     """Least time by the roofs as measured; null where these were not. [s]"""
     expected_seconds: float | None
-    """By fitted constants; null where none are asked or the device is not in the database. [s]"""
+    """By fitted constants; null where none are asked or the device is not in the database, or where exchanges over no links of it
+    are a part. [s]"""
     flops_per_second: float | None
     """Arithmetic rate that one of these devices reached. [FLOP/s]"""
     bytes_per_second: float | None

@@ -133,7 +133,8 @@ def _lines(axes: Axes, series: Series) -> Iterator[End]:
         sizes = [row.payload_bytes for row in rows]
         ends = [(_rate(row, row.time.high), _rate(row, row.time.low)) for row in rows if row.time]
         rates = [_rate(row, row.time.seconds) for row in rows if row.time]
-        axes.fill_between(sizes, *zip(*ends, strict=True), color=colour, alpha=0.12, linewidth=0, zorder=1)
+        low, high = ([pair[place] for pair in ends] for place in (0, 1))
+        axes.fill_between(sizes, low, high, color=colour, alpha=0.12, linewidth=0, zorder=1)
         axes.plot(sizes, rates, color=colour, linewidth=1.3, linestyle=style, marker="o", markersize=3, zorder=3)
         if launched == GRAPH or GRAPH not in {one for name, one in series if name == pattern}:
             yield End(rates[-1], pattern.replace("_", "-"), colour)

@@ -158,7 +158,7 @@ REFUSED = [
     pytest.param(("--wait", "x"), ("--wait x",), id="wait"),
     pytest.param(("--budget", "x"), ("--budget x",), id="budget"),
     pytest.param(("--device", "cuda:7"), ("--device cuda:7",), id="device"),
-    pytest.param(("--out", "x.png"), ("--out x.png",), id="chart"),
+    pytest.param(("--out", "x.pdf"), ("--out x.pdf",), id="ending"),
 ]
 
 
