@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -49,7 +50,7 @@ def result(
 
 def texts(figure: Any) -> list[str]:
     """All that is written on it."""
-    FigureCanvasAgg(figure).draw()
+    FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call, unused-ignore]
     [axes] = figure.axes
     ticks = [label.get_text() for axis in (axes.xaxis, axes.yaxis) for label in axis.get_ticklabels()]
     return [*(text.get_text() for text in (*figure.texts, *axes.texts)), *ticks]
@@ -66,7 +67,7 @@ def test_a_line_a_pattern_and_launch() -> None:
     heights = [row.link_bytes_per_second / 1e9 for row in rows if row.link_bytes_per_second]
 
     assert len(axes.lines) == 2 * len(PATTERNS) + 1
-    assert any(list(line.get_ydata()) == pytest.approx(heights) for line in axes.lines)
+    assert any(np.asarray(line.get_ydata()).tolist() == pytest.approx(heights) for line in axes.lines)
     assert sum(line.get_linestyle() == "-" for line in axes.lines) == len(PATTERNS)
     for name in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "point-to-point", "data sheet"):
         assert said.count(name) == 1
