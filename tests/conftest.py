@@ -86,6 +86,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time rounds of speculation by few repeats."""
+    from roofcast.profiler import speculative, timing
+
+    time_work = timing.time_work
+    monkeypatch.setattr(timing, "LEAST", 2)
+    monkeypatch.setattr(timing, "WARM", 1)
+    monkeypatch.setattr(speculative, "time_work", lambda *given, **named: time_work(*given, **{**named, "span": 0.0}))
+
+
 @pytest.fixture(scope="session")
 def whole() -> Document:
     """Return a report with all sections, as the tests of pages look at it."""

@@ -8,23 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from roofcast.profiler import speculative, timing  # noqa: E402 - after the skip
 from roofcast.profiler.decoder import Decoder, Session, Setup  # noqa: E402
 from roofcast.profiler.errors import OutOfMemoryError, WrongOutputError  # noqa: E402
 from roofcast.profiler.speculative import Pair, Round, profile_rounds  # noqa: E402
-from roofcast.profiler.timing import Budget, time_work  # noqa: E402
+from roofcast.profiler.timing import Budget  # noqa: E402
 from tests.tiny_decoders import BUILT, VOCAB, cpu, spec_of, tiny  # noqa: E402
 
 ROOM = 12  # places of a cache, whose random tokens are those of any other so long
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take few repeats."""
-    monkeypatch.setattr(timing, "LEAST", 2)
-    monkeypatch.setattr(timing, "WARM", 1)
-    monkeypatch.setattr(speculative, "time_work", lambda *given, **named: time_work(*given, **{**named, "span": 0.0}))
+pytestmark = pytest.mark.usefixtures("one_thread", "few_rounds")
 
 
 def seeded(name: str, seed: int) -> Decoder:

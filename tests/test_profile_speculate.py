@@ -13,9 +13,8 @@ from jsonschema import Draft202012Validator  # noqa: E402 - after the skip
 
 from roofcast.calculators.answer import Remarks  # noqa: E402
 from roofcast.profiler import runtime as runtimes  # noqa: E402
-from roofcast.profiler import speculative, timing  # noqa: E402
+from roofcast.profiler import timing  # noqa: E402
 from roofcast.profiler.speculative import Round  # noqa: E402
-from roofcast.profiler.timing import time_work  # noqa: E402
 from roofcast.reports.profile import profile_document  # noqa: E402
 from roofcast.reports.schema import json_schema  # noqa: E402
 from tests.checkpoints import TINY, folder_of  # noqa: E402
@@ -29,15 +28,7 @@ if TYPE_CHECKING:
 CPU = ("--device", "cpu")
 FP32 = ("--weights", "fp32", "--draft-weights", "fp32")
 SMALL = ("--k", "1,3", "--batch", "2", "--context", "16")
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take few repeats."""
-    monkeypatch.setattr(timing, "LEAST", 2)
-    monkeypatch.setattr(timing, "WARM", 1)
-    monkeypatch.setattr(speculative, "time_work", lambda *given, **named: time_work(*given, **{**named, "span": 0.0}))
+pytestmark = pytest.mark.usefixtures("one_thread", "few_rounds")
 
 
 @pytest.fixture

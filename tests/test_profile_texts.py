@@ -12,8 +12,6 @@ pytest.importorskip("transformers")
 
 from jsonschema import Draft202012Validator  # noqa: E402 - after the skip
 
-from roofcast.profiler import speculative, timing  # noqa: E402
-from roofcast.profiler.timing import time_work  # noqa: E402
 from roofcast.reports.schema import json_schema  # noqa: E402
 from tests.local_checkpoints import WORDS, write_checkpoint, write_tokenizer  # noqa: E402
 from tests.running import answer, refused, roofcast  # noqa: E402
@@ -22,15 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ASKED = ("--device", "cpu", "--k", "2,3", "--batch", "1", "--context", "16")
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take few repeats."""
-    monkeypatch.setattr(timing, "LEAST", 2)
-    monkeypatch.setattr(timing, "WARM", 1)
-    monkeypatch.setattr(speculative, "time_work", lambda *given, **named: time_work(*given, **{**named, "span": 0.0}))
+pytestmark = pytest.mark.usefixtures("one_thread", "few_rounds")
 
 
 @pytest.fixture
