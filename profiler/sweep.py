@@ -57,7 +57,7 @@ def sweep(tasks: Iterable[Task[T]], budget: Budget, watch: Watch | None = None) 
 
     >>> from roofcast.profiler.timing import Budget
     >>> sweep([Task("one", lambda: 1), Task("two", lambda: 2)], Budget())
-    Swept(done=(1, 2), left=(), why='')
+    Swept(done=(1, 2), left=(), why='', lost=False)
     >>> sweep([Task("one", lambda: 1)], Budget(0.0)).left
     ('one',)
     """

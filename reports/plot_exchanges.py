@@ -113,7 +113,7 @@ def _marks(sizes: Sequence[int]) -> list[int]:
     >>> _marks([1024, 4096, 65536, 1048576])
     [1024, 4096, 65536, 1048576]
     >>> _marks([1000, 1 << 30])
-    [1024, 65536, 4194304, 268435456]
+    [1024, 16384, 262144, 4194304, 67108864, 1073741824]
     """
     if len(sizes) <= MOST_TICKS - 1 and all(size % 1024 == 0 for size in sizes):
         return list(sizes)

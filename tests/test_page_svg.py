@@ -14,6 +14,7 @@ from roofcast.reports.theme import DARK, LEGIBLE, LIGHT, contrast, legible
 from tests.pages import read, squeezed
 from tests.plan_cases import usual
 from tests.profile_values import both_result
+from tests.test_plot_exchanges import result as exchanged
 from tests.test_plot_simulate import BASE
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ def charts(whole: Document) -> list[Chart]:
     every = [chart for section in whole.sections for chart in section.document.charts]
     every += [Chart("series", BASE, "over time"), Chart("spread", BASE, "over requests")]
     drawn = {chart.kind: chart for chart in every}
-    return [*drawn.values(), Chart("profile", both_result(), "measured"), Chart("plan", usual(), "cost against time")]
+    drawn["profile"] = Chart("profile", both_result(), "measured")
+    drawn["plan"] = Chart("plan", usual(), "cost against time")
+    drawn["exchanges"] = Chart("exchanges", exchanged([1024, 1 << 20, 1 << 28]), "bus bandwidth")
+    return list(drawn.values())
 
 
 @pytest.fixture(scope="module")

@@ -226,7 +226,7 @@ def pretended(runtime: Runtime) -> tuple[Runtime, list[str]]:
         Stream=lambda _: Nothing(),
         current_stream=lambda _: Nothing(),
         stream=lambda _: Nothing(),
-        graph=lambda _: Nothing(),
+        graph=lambda *_, **__: Nothing(),
         CUDAGraph=lambda: graph,
         Event=lambda **_: event,
         synchronize=lambda _: None,
