@@ -173,6 +173,7 @@ def answer_collectives(
 def alike(plan: Plan) -> dict[str, object]:
     """What every rank must have alike."""
     return {
+        "profile": "collectives",
         "--pattern": ", ".join(plan.patterns),
         "--size": ", ".join(map(show_size, plan.payloads)),
         "--elements": plan.number,

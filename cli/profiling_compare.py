@@ -100,12 +100,13 @@ def _links_remarks(profile: Profile, against: Against) -> Remarks:
     ranks, name = profile.ranks, profile.machine.accelerator
     if ranks is None:
         return Remarks()
+    if name is None:
+        said = "shares of the measured roofs leave exchanges between ranks out: the device is not in the database, which has links"
+        return remarks([said])
     if against.fabric is not None:
         return remarks([f"{name}: {line}" for line in against.fabric.assumptions])
     why = (
-        "the device is not in the database"
-        if name is None
-        else f"{ranks.backend} takes them through the hosts"
+        f"{ranks.backend} takes them through the hosts"
         if ranks.backend != DIRECT
         else f"the data sheet of {name} tells of no link between the ranks"
     )

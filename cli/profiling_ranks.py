@@ -160,7 +160,7 @@ class Team:
         named = {**asked, "--backend": self.wanted.backend or "none", "roofcast": version("roofcast")}
         wanted = replace(self.wanted, asked=tuple((name, str(value)) for name, value in named.items()))
         try:
-            with _ended_alike(self.place), together(opened.runtime, self.place, wanted, work) as runtime:
+            with _ended_alike(), together(opened.runtime, self.place, wanted, work) as runtime:
                 opened.budget.ranks = runtime.ranks
                 yield replace(opened, runtime=runtime)
         except DifferentWorkError as error:
@@ -170,9 +170,9 @@ class Team:
 
 
 @contextmanager
-def _ended_alike(place: Place | None) -> Iterator[None]:
-    """Takes SIGTERM as Ctrl-C where torchrun sends it to the ranks that are left: what is measured is kept."""
-    if place is None or threading.current_thread() is not threading.main_thread():
+def _ended_alike() -> Iterator[None]:
+    """Takes SIGTERM as Ctrl-C, as torchrun sends it to the ranks that are left: what is measured is kept, and no rank stays."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 

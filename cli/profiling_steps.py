@@ -172,12 +172,13 @@ def answer_steps(
 def _alike(chosen: Chosen, model: Model, points: Points) -> dict[str, object]:
     """What every rank must have alike; a folder may have another name on another host."""
     return {
+        "profile": " and ".join(points),
+        "parameters": f"{chosen.loaded.spec.parameters:,}",
+        "layers": len(chosen.loaded.spec.layers),
         **{f"{phase} of batch and length": list(some) for phase, some in points.items()},
         "--weights": chosen.weights,
         "--routing": model.routing,
         "--seed": model.seed,
-        "parameters": f"{chosen.loaded.spec.parameters:,}",
-        "layers": len(chosen.loaded.spec.layers),
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from threading import current_thread, main_thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from roofcast.calculators.profiled_ranks import RankGroup
@@ -126,11 +127,13 @@ def together(runtime: Runtime, place: Place | None, wanted: Wanted, job: Job) ->
     store = open_store(runtime.torch, opening, wanted.wait)
     store, settled = own_run(runtime.torch, store, place or replace(opening, port=store.port))
     workers = () if place else _start(settled, wanted, runtime, job)
+    patience = 0.0
     try:
         with _joined(runtime, settled, wanted, store, workers) as joined:
+            patience = LAST / 2
             yield joined
     finally:
-        _end(workers)
+        _end(workers, patience)
 
 
 def quiet() -> None:
@@ -278,8 +281,6 @@ def _init(runtime: Runtime, place: Place, backend: str, store: Any, wait: float)
 
 def _part(torch: ModuleType, place: Place, store: Any, watcher: Watcher, line: str) -> None:  # noqa: ANN401 - likewise
     """Leaves the group; the first rank, which holds the store, after the others."""
-    from time import monotonic, sleep  # noqa: PLC0415 - only here
-
     with suppress(RuntimeError, OSError):
         say_end(store, place.rank, line)
     if watcher.loss is None and not line:
@@ -333,10 +334,12 @@ def _how(worker: SpawnProcess) -> str | None:
     return f"was ended by {name}" + (", as where memory is short" if name == "SIGKILL" else "")
 
 
-def _end(workers: tuple[SpawnProcess, ...]) -> None:
-    """Sees that none is left."""
+def _end(workers: tuple[SpawnProcess, ...], patience: float = 0.0) -> None:
+    """Sees that none is left: those that do not end by themselves in time, of all together, are ended."""
+    until = monotonic() + patience
     for worker in workers:
-        worker.join(LAST / 2)
+        worker.join(max(0.0, until - monotonic()))
+    for worker in workers:
         if worker.is_alive():
             worker.kill()
             worker.join(LAST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -38,7 +39,7 @@ def exchanges_chart(result: ProfileResult) -> Figure:
     """Bytes that a rank has to send over the time, per pattern and launch, with the band of the 10th to 90th percentile."""
     series = _series(result)
     with own_style():
-        figure, axes = card(_words(result, series), left=50, right=88)
+        figure, axes = card(_words(result, series), left=62, right=88)
         if not series:
             say_instead(axes, "No exchange could be measured.")
             return figure
@@ -83,13 +84,16 @@ def _rate(row: ExchangeRow, seconds: float) -> float:
 
 
 def _sheet(series: Series) -> list[tuple[int, float]]:
-    """The most that any pattern could reach of each size by the data sheet; nothing where it does not tell."""
+    """The most that any pattern could reach up to each size by the data sheet; nothing where it does not tell.
+
+    Patterns whose payload is in parts have others than the rest where ranks do not divide them.
+    """
     most: dict[int, float] = {}
     for rows in series.values():
         for row in rows:
             if row.bound_seconds:
                 most[row.payload_bytes] = max(most.get(row.payload_bytes, 0.0), _rate(row, row.bound_seconds))
-    return sorted(most.items())
+    return list(zip(sorted(most), accumulate((most[size] for size in sorted(most)), max), strict=True))
 
 
 def _frame(axes: Axes, series: Series) -> None:

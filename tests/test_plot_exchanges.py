@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,3 +109,19 @@ def test_the_command_draws_it(tmp_path: Path) -> None:
 
     assert outcome.code == 0, outcome.err
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_data_sheets_most_never_falls() -> None:
+    """Where ranks do not divide sizes, some patterns have a few bytes more than others."""
+    measured = [
+        Exchanged(one, size + extra, "graph", sample(20e-6), 3)
+        for size in (1024, 1 << 16, 1 << 20)
+        for one, extra in (("all_reduce", 0), ("all_gather", 2))
+    ]
+    links = links_of(find_accelerator("h200-sxm").accelerator, RankGroup(3, "nccl"))
+    made = replace(result([]), collectives=collectives_row("bf16", measured, links))
+    [axes] = exchanges_chart(made).axes
+    [heights] = [np.asarray(line.get_ydata()).tolist() for line in axes.lines if line.get_marker() == "None"]
+
+    assert len(heights) == 6
+    assert heights == sorted(heights)
