@@ -10,7 +10,7 @@ from roofcast.calculators.answer import Remarks, remarks
 from roofcast.calculators.cache import whole
 from roofcast.calculators.deployment import formats_of
 from roofcast.calculators.estimate_rows import Phase, TermRow, UsedConstants
-from roofcast.calculators.expected.expectation import KIND, NONE
+from roofcast.calculators.expected.expectation import KIND, NONE, families_by_file
 from roofcast.calculators.expected.families import STEP
 from roofcast.calculators.phases import answer_point, check_steps
 from roofcast.calculators.remarks import model_remarks
@@ -153,10 +153,7 @@ def constants_remarks(ready: Ready) -> Remarks:
     if ready.expectation is None:
         return Remarks()
     one, asked = ready.expectation, ready.deployment.engine
-    others: dict[str, list[str]] = {}
-    for choice in one.used:
-        if set(choice.ways) - {KIND}:
-            others.setdefault(choice.file, []).append(choice.family)
+    others = families_by_file(choice for choice in one.used if set(choice.ways) - {KIND})
     measured = not one.files or one.choice(STEP, DECODE).constants.batch == 0
     named, kinds = f"{one.accelerator.id} under {one.engine}", ", ".join(one.unlike)
     return remarks(
@@ -165,7 +162,7 @@ def constants_remarks(ready: Ready) -> Remarks:
             if asked == NONE
             else None,
             *(
-                f"{', '.join(dict.fromkeys(families))} of {named} not measured: constants of {file}, with a wider interval"
+                f"{families} of {named} not measured: constants of {file}, with a wider interval"
                 for file, families in sorted(others.items())
             ),
             f"{kinds}: attention of that kind was not measured: constants of grouped attention, with a wider interval"

@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.answer import Remarks, remarks
-from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
+from roofcast.calculators.expected.expectation import expectation_of, families_by_file, kernels_of, unlike_kinds
 from roofcast.calculators.profile_compare import compare_step, measured_ops
-from roofcast.calculators.profile_making import share, time_row
-from roofcast.calculators.profile_rows import MeasuredRow
+from roofcast.calculators.profile_making import measured_rows, share, time_row
 from roofcast.calculators.profile_rows_checkpoint import CheckpointPointRow, CheckpointRow
-from roofcast.calculators.profile_work import Against, Counted, counted
+from roofcast.calculators.profile_work import Against, Counted, constants_note, counted
 from roofcast.calculators.profiled import StepProfile
 from roofcast.calculators.roofline import roofs_of
 from roofcast.calculators.weighing import storage_of
@@ -19,13 +18,12 @@ from roofcast.modelspec.formats import FORMATS
 from roofcast.modelspec.ops import Formats
 from roofcast.modelspec.program import build_program
 from roofcast.modelspec.sharding import Shards
-from roofcast.modelspec.step import DECODE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from roofcast.calculators.profile_compared import Compared
-    from roofcast.calculators.profile_rows import MachineRow
+    from roofcast.calculators.profile_rows import MachineRow, MeasuredRow
     from roofcast.calculators.profiled_checkpoint import CheckpointFacts, CheckpointPoint
     from roofcast.hwdb.accelerator import Accelerator
     from roofcast.modelspec.model import Model
@@ -85,9 +83,14 @@ def point_row(point: CheckpointPoint, work: Counted | None, against: Against) ->
     )
 
 
+def _step(point: CheckpointPoint) -> StepProfile:
+    """A point as a step of the model, of decode the middle one."""
+    return StepProfile(point.phase, point.batch, point.middle, point.sample)
+
+
 def _whole(point: CheckpointPoint, work: Counted, against: Against) -> Compared:
     """The step that the point's time is held against: of decode the middle one."""
-    step = StepProfile(point.phase, point.batch, point.middle, point.sample)
+    step = _step(point)
     return compare_step(step, measured_ops(work.program, work.formats, step), against.roofs, against.expectation).whole
 
 
@@ -96,19 +99,13 @@ def constants_remarks(against: Against) -> Remarks:
     one = against.expectation
     if one is None:
         return Remarks()
-    files: dict[str, list[str]] = {}
-    others: dict[str, list[str]] = {}
-    for choice in one.used:
-        files.setdefault(choice.file, []).append(choice.family)
-        if choice.ways:
-            others.setdefault(choice.file, []).append(choice.family)
-    said = "; ".join(f"{', '.join(dict.fromkeys(families))} from {name}" for name, families in files.items())
+    others = families_by_file(choice for choice in one.used if choice.ways)
     return remarks(
         [
-            f"{', '.join(dict.fromkeys(families))} of {one.accelerator.id} under {ENGINE} not measured: constants of {name}"
+            f"{families} of {one.accelerator.id} under {ENGINE} not measured: constants of {name}"
             for name, families in others.items()
         ],
-        notes=[f"expect: by constants of {said}" if said else None],
+        notes=[constants_note([against])],
     )
 
 
@@ -137,23 +134,6 @@ def checkpoint_measurements(
         points: its times.
         machine: that they ran on.
     """
-    return [
-        MeasuredRow(
-            quantity=f"{one.phase}_seconds",
-            value=one.sample.seconds,
-            low=one.sample.low,
-            high=one.sample.high,
-            spread=one.sample.spread,
-            model=facts.path,
-            gpu=machine.accelerator or machine.name,
-            engine=ENGINE,
-            engine_version=facts.transformers,
-            weights=facts.dtype,
-            kv=facts.dtype,
-            batch=one.batch,
-            prompt=None if one.phase == DECODE else one.context,
-            context=one.middle if one.phase == DECODE else None,
-        )
-        for one in points
-        if one.sample is not None and not facts.stored_so
-    ]
+    steps = [] if facts.stored_so else [_step(one) for one in points]
+    rows = measured_rows(steps, machine, (facts.path, None), (facts.dtype, facts.dtype))
+    return [replace(row, engine=ENGINE, engine_version=facts.transformers) for row in rows]

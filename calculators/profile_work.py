@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from roofcast.calculators.expected.expectation import expectation_of, kernels_of, unlike_kinds
+from roofcast.calculators.expected.expectation import expectation_of, families_by_file, kernels_of, unlike_kinds
 from roofcast.calculators.parallel import exchange_cost
 from roofcast.calculators.profile_compare import Together, asked_step, compare_step, measured_ops
 from roofcast.calculators.profile_exchanges import fabric_between
@@ -19,7 +19,7 @@ from roofcast.modelspec.sharding import Shards
 from roofcast.modelspec.storage import Average, Storage, uniform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from roofcast.calculators.expected.expectation import Expectation
@@ -128,6 +128,13 @@ def against_datasheet(
     asked, program = FORMATS[weights], counted(model.spec, weights).program
     made = replace(found, kernels=kernels_of(model, asked), unlike=unlike_kinds(program))
     return Against(roofs, made, fabric=None if group is None else fabric_between(accelerator, group))
+
+
+def constants_note(sides: Iterable[Against]) -> str | None:
+    """Whose constants expected times are of; None where there are none."""
+    used = [one for side in sides if side.expectation is not None for one in side.expectation.used]
+    said = "; ".join(f"{families} from {name}" for name, families in families_by_file(used).items())
+    return f"expect: by constants of {said}" if said else None
 
 
 def stated_weights(model: Model) -> tuple[str, str | None]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from roofcast.modelspec.step import DECODE
 
 if TYPE_CHECKING:
     from roofcast.calculators.profiled import Sample
+
+
+#: formats that transformers loads a checkpoint in
+LOADED: Final = ("bf16", "fp16", "fp32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,23 @@ def unsteady_line(samples: Iterable[Sample]) -> str | None:
     )
 
 
+def nothing_line(what: str, samples: Iterable[Sample | None], problems: Iterable[str | None], why: str) -> str | None:
+    """What to say where nothing ran; None where something did.
+
+    Args:
+        what: would have been measured.
+        samples: of each; None of one that did not run.
+        problems: why these did not.
+        why: as of `sweep`.
+
+    >>> nothing_line("no step", [None, None], [None, "no room"], "")
+    'no step could be measured: no room'
+    """
+    if any(sample is not None for sample in samples):
+        return None
+    return f"{what} could be measured: {next(filter(None, problems), None) or why}"
+
+
 def leave(why: str, *, nothing: str | None = None, lost: bool = False) -> None:
     """Leaves with the code of a measurement that ended so: 130 interrupted, 3 where nothing could be measured.
 

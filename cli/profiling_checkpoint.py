@@ -12,6 +12,7 @@ from roofcast.cli.profiling import (
     leave,
     left_line,
     machine_remarks,
+    nothing_line,
     seconds_of,
     unsteady_line,
     watching,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from roofcast.modelspec.model import Model
     from roofcast.profiler.checkpoint import Asked as Points
 
-FORMATS: Final = ("bf16", "fp16", "fp32")
 MOST_STEPS: Final = 10_000
 PREPARED: Final = 0.7  # share of a step's time below which its length makes the difference
 
@@ -62,12 +62,13 @@ class Asked:
         Raises:
             UnitError, UsageError: naming the option.
         """
+        from roofcast.calculators.profiled_checkpoint import LOADED
         from roofcast.cli.deploy import one
         from roofcast.profiler.checkpoint import Asked as Points
 
-        if self.weights is not None and self.weights not in FORMATS:
+        if self.weights is not None and self.weights not in LOADED:
             raise UsageError(
-                f"--weights {self.weights}: a checkpoint is loaded in {', '.join(FORMATS)}, or as it is stored"
+                f"--weights {self.weights}: a checkpoint is loaded in {', '.join(LOADED)}, or as it is stored"
             )
         if not 1 <= self.steps <= MOST_STEPS:
             raise UsageError(f"--steps {self.steps:,}: it must be 1 to {MOST_STEPS:,}")
@@ -255,7 +256,5 @@ def _prepared(points: Sequence[CheckpointPoint]) -> str | None:
 
 def _nothing(measured: Measured) -> str | None:
     """What to say where nothing ran; None where something did."""
-    if any(one.sample is not None for one in measured.points):
-        return None
-    problem = next((one.problem for one in measured.points if one.problem), None)
-    return f"nothing could be measured: {problem or measured.why}"
+    every = measured.points
+    return nothing_line("nothing", (one.sample for one in every), (one.problem for one in every), measured.why)

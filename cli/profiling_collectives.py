@@ -11,7 +11,16 @@ import typer
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UsageError
 from roofcast.cli.errors import UNDETERMINED
-from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, unsteady_line, watching, written
+from roofcast.cli.profiling import (
+    leave,
+    left_line,
+    machine_remarks,
+    nothing_line,
+    seconds_of,
+    unsteady_line,
+    watching,
+    written,
+)
 from roofcast.cli.profiling_asked import MOST_POINTS
 from roofcast.hwdb.units import UnitError, parse_quantity, show_bytes, show_size
 
@@ -255,7 +264,5 @@ def _constants(links: Links) -> str | None:
 
 def _nothing(swept: Swept[Exchanged]) -> str | None:
     """What to say where nothing ran; None where something did."""
-    if any(one.sample is not None for one in swept.done):
-        return None
-    problem = next((one.problem for one in swept.done if one.problem), None)
-    return f"no exchange could be measured: {problem or swept.why}"
+    every = swept.done
+    return nothing_line("no exchange", (one.sample for one in every), (one.problem for one in every), swept.why)

@@ -69,7 +69,7 @@ def told(
     """
     from roofcast.calculators.profile_making import measured_rows, point_row, roofs_row
     from roofcast.calculators.profile_rows import ProfileResult
-    from roofcast.calculators.profile_work import activations_of, compared, counted
+    from roofcast.calculators.profile_work import activations_of, compared, constants_note, counted
 
     accelerator = _accelerator(profile.machine.accelerator)
     work = counted(loaded.spec, profile.weights, profile.tp)
@@ -89,8 +89,8 @@ def told(
         ranks=profile.ranks,
         unfinished=list(profile.left),
     )
-    said = _constants_remarks(against) + _links_remarks(profile, against)
-    return result, said + remarks(warnings=[above_roofs(rows)])
+    said = remarks(warnings=[above_roofs(rows)], notes=[constants_note([against])])
+    return result, _links_remarks(profile, against) + said
 
 
 def _links_remarks(profile: Profile, against: Against) -> Remarks:
@@ -158,17 +158,6 @@ def _against(profile: Profile, loaded: Loaded, accelerator: Accelerator | None, 
     group = None if ranks is None else RankGroup(ranks.size, ranks.backend, ranks.hosts)
     sides = against_datasheet(accelerator, loaded, profile.weights, constants.file, group)
     return replace(sides, device=profile.device, expectation=sides.expectation if constants.wanted else None)
-
-
-def _constants_remarks(against: Against) -> Remarks:
-    """Whose constants expected times are of."""
-    if against.expectation is None:
-        return Remarks()
-    files: dict[str, list[str]] = {}
-    for one in against.expectation.used:
-        files.setdefault(one.file, []).append(one.family)
-    said = "; ".join(f"{', '.join(dict.fromkeys(families))} from {name}" for name, families in files.items())
-    return remarks(notes=[f"expect: by constants of {said}" if said else None])
 
 
 def answer_saved(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,6 +149,7 @@ class Team:
 
         from roofcast.profiler.errors import DifferentWorkError
         from roofcast.profiler.ranks_start import together
+        from roofcast.profiler.signals import heard
 
         if self.size == ALONE:
             yield opened
@@ -160,7 +160,7 @@ class Team:
         named = {**asked, "--backend": self.wanted.backend or "none", "roofcast": version("roofcast")}
         wanted = replace(self.wanted, asked=tuple((name, str(value)) for name, value in named.items()))
         try:
-            with _ended_alike(), together(opened.runtime, self.place, wanted, work) as runtime:
+            with heard(signal.SIGTERM, _interrupt), together(opened.runtime, self.place, wanted, work) as runtime:
                 opened.budget.ranks = runtime.ranks
                 yield replace(opened, runtime=runtime)
         except DifferentWorkError as error:
@@ -169,22 +169,10 @@ class Team:
             raise typer.Exit(UNDETERMINED) from error  # the first rank says it
 
 
-@contextmanager
-def _ended_alike() -> Iterator[None]:
+def _interrupt(number: int, _: object) -> None:
     """Takes SIGTERM as Ctrl-C, as torchrun sends it to the ranks that are left: what is measured is kept, and no rank stays."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+    raise KeyboardInterrupt
 
 
 def follow(job: Job, seconds: float | None, runtime: Runtime) -> None:

@@ -12,6 +12,7 @@ from roofcast.cli.profiling import (
     leave,
     left_line,
     machine_remarks,
+    nothing_line,
     seconds_of,
     unsteady_line,
     watching,
@@ -193,6 +194,7 @@ def told(
     from roofcast.calculators.profile_rounds import round_row
     from roofcast.calculators.profile_rows import ProfileResult
     from roofcast.calculators.profile_rows_rounds import SpeculationRow
+    from roofcast.calculators.profile_work import constants_note
 
     sides = tuple(_side(one, opened) for one in chosen)
     machine = machine_row(opened.runtime.machine)
@@ -213,7 +215,8 @@ def told(
         measurements=_measurements(chosen, models, measured, machine),
         unfinished=list(measured.left),
     )
-    return result, _remarks(chosen, plan, measured) + _constants(sides)
+    said = remarks(notes=[constants_note(side.against for side in sides)])
+    return result, _remarks(chosen, plan, measured) + said
 
 
 def with_texts(result: ProfileResult, real: Continued) -> ProfileResult:
@@ -302,19 +305,7 @@ def _samples(measured: Measured) -> Iterator[Sample]:
         yield from (sample for sample in every if sample is not None)
 
 
-def _constants(sides: tuple[Side, ...]) -> Remarks:
-    """Whose constants expected times are of."""
-    used = [one for side in sides if side.against.expectation is not None for one in side.against.expectation.used]
-    files: dict[str, list[str]] = {}
-    for one in used:
-        files.setdefault(one.file, []).append(one.family)
-    said = "; ".join(f"{', '.join(dict.fromkeys(families))} from {name}" for name, families in files.items())
-    return remarks(notes=[f"expect: by constants of {said}" if said else None])
-
-
 def _nothing(measured: Measured) -> str | None:
     """What to say where no round ran; None where one did."""
-    if any(one.round is not None for one in measured.rounds):
-        return None
-    problem = next((one.problem for one in measured.rounds if one.problem), None)
-    return f"no round could be measured: {problem or measured.why}"
+    every = measured.rounds
+    return nothing_line("no round", (one.round for one in every), (one.problem for one in every), measured.why)

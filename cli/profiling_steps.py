@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from roofcast.calculators.answer import remarks
 from roofcast.calculators.errors import UsageError
-from roofcast.cli.profiling import leave, left_line, machine_remarks, seconds_of, unsteady_line, watching, written
+from roofcast.cli.profiling import (
+    leave,
+    left_line,
+    machine_remarks,
+    nothing_line,
+    seconds_of,
+    unsteady_line,
+    watching,
+    written,
+)
 from roofcast.cli.session import Lookup, explain_or, load
 
 if TYPE_CHECKING:
@@ -220,10 +229,8 @@ def label(step: StepProfile) -> str:
 
 def _nothing(measured: Measured) -> str | None:
     """What to say where no step ran; None where one did."""
-    if any(step.sample is not None for step in measured.steps):
-        return None
-    problem = next((step.problem for step in measured.steps if step.problem), None)
-    return f"no step could be measured: {problem or measured.why}"
+    every = measured.steps
+    return nothing_line("no step", (one.sample for one in every), (one.problem for one in every), measured.why)
 
 
 def choose(model: Model, opened: Bench) -> Chosen:

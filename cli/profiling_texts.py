@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 LARGEST: Final = 16 * 2**20  # [B] of a file of prompts
 MOST: Final = 1000  # prompts
 NEW: Final = 64  # tokens of a text where no option says how many
-LOADED: Final = ("bf16", "fp16", "fp32")  # formats that transformers loads a checkpoint in
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,7 @@ class TextAsked:
             UsageError: a file that cannot be, or one beside models that are no checkpoints.
             UnavailableError: one, and transformers is not there.
         """
+        from roofcast.calculators.profiled_checkpoint import LOADED
         from roofcast.calculators.profiled_texts import Texts
         from roofcast.profiler.checkpoint_load import import_transformers, silenced
         from roofcast.profiler.checkpoint_rounds import ready

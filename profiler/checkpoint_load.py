@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.calculators.profiled_checkpoint import CheckpointFacts
+from roofcast.calculators.profiled_checkpoint import LOADED, CheckpointFacts
 from roofcast.profiler.checkpoint_faults import lacking, left_out, loaded_plain, other_shapes, why_not_loaded
 from roofcast.profiler.checkpoint_files import loaded_bytes, quantised_by
 from roofcast.profiler.errors import ProfileUsageError, UnavailableError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 CACHES: Final = ("cache", "past_key_values")  # names of a cache in calls and answers, the newest first
 KEEP: Final = "logits_to_keep"
-FORMATS: Final = ("bf16", "fp16", "fp32")
 ROOM: Final = 0.02  # of the weights, that what is loaded beside them may take
 POSITIONS: Final = ("wpe", "embed_positions", "position_embeddings", "pos_emb")  # modules that are tables of positions
 
@@ -243,12 +242,12 @@ def _format(model: Any, folder: Path) -> str:  # noqa: ANN401 - likewise
     """Format that it computes in.
 
     Raises:
-        UnavailableError: one that is none of `FORMATS`.
+        UnavailableError: one that is none of `LOADED`.
     """
     name = str(model.dtype).removeprefix("torch.")
-    found = next((key for key in FORMATS if DTYPES[key] == name), None)
+    found = next((key for key in LOADED if DTYPES[key] == name), None)
     if found is None:
-        raise UnavailableError(f"{folder}: it computes in {name}; known: {', '.join(FORMATS)} (--weights names one)")
+        raise UnavailableError(f"{folder}: it computes in {name}; known: {', '.join(LOADED)} (--weights names one)")
     return found
 
 

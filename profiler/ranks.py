@@ -9,7 +9,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from roofcast.profiler.errors import LostRankError
-from roofcast.profiler.ranks_store import PREFIX
+from roofcast.profiler.ranks_store import PREFIX, end_of
 from roofcast.profiler.runtime import first_line
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ class Ranks:
         pause = SOON
         while not self.store.check([key]):
             self.refuse_lost()
-            if pause >= SELDOM and self.store.check([f"{PREFIX}/end/{rank}"]) and not self.store.check([key]):
-                line: str = json.loads(bytes(self.store.get(f"{PREFIX}/end/{rank}")))
+            line = end_of(self.store, rank) if pause >= SELDOM else None
+            if line is not None and not self.store.check([key]):
                 raise LostRankError(line or f"rank {rank} of {self.size} ended before the others")
             sleep(pause)
             pause = min(2 * pause, SELDOM)

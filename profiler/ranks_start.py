@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from threading import current_thread, main_thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,9 +17,21 @@ from roofcast.calculators.profiled_ranks import RankGroup
 from roofcast.profiler.errors import LostRankError, ProfileUsageError, UnavailableError
 from roofcast.profiler.ranks import GLOO, NCCL, Ranks
 from roofcast.profiler.ranks_link import library_of, link_of
-from roofcast.profiler.ranks_store import PREFIX, Place, client, hosts, open_store, own_run, roll_call, same_work
-from roofcast.profiler.ranks_watch import DONE, Watcher, say_end
+from roofcast.profiler.ranks_store import (
+    DONE,
+    PREFIX,
+    Place,
+    client,
+    hosts,
+    open_store,
+    own_run,
+    roll_call,
+    same_work,
+    say_end,
+)
+from roofcast.profiler.ranks_watch import Watcher
 from roofcast.profiler.runtime import first_line, open_runtime, visible
+from roofcast.profiler.signals import heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,25 +179,12 @@ def _start(place: Place, wanted: Wanted, runtime: Runtime, job: Job) -> tuple[Sp
         for rank in range(1, place.size):
             own = replace(place, rank=rank, local=rank)
             workers.append(context.Process(target=follow, args=(own, wanted, job), daemon=True, name=f"rank {rank}"))
-            with _deaf():
+            with heard(signal.SIGINT, signal.SIG_IGN):  # from its first moment: the first rank decides
                 workers[-1].start()
     except OSError as error:
         _end(tuple(workers[:-1]))
         raise UnavailableError(f"rank {len(workers)} of {place.size} could not be started ({error})") from error
     return tuple(workers)
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Has a process that is started here hear no Ctrl-C from its first moment: the first rank decides."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def follow(place: Place, wanted: Wanted, job: Job) -> None:

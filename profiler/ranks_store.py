@@ -23,6 +23,7 @@ POLL: Final = 0.05  # seconds between two looks at who has come
 GRACE: Final = 1.0  # seconds more, in which torch itself says that nothing answers
 NAMED: Final = 8  # ranks that an error names one by one
 PREFIX: Final = "roofcast"
+DONE: Final = ""  # how a rank ends that has nothing to say
 STUCK: Final[list[Thread]] = []  # threads that wait in torch without end, and would have it abort as the program ends
 MOST_PORT: Final = 65535
 MOST_RANKS: Final = 4096
@@ -134,7 +135,12 @@ def own_run(torch: ModuleType, store: Any, place: Place) -> tuple[Any, Place]:  
         return store, place
     if not place.shared:
         raise UnavailableError(f"two processes are rank {place.rank} of {place.size}: each needs a RANK of its own")
-    return torch.distributed.PrefixStore(f"run {run}", store), replace(place, run=run)
+    own = replace(place, run=run)
+    return _of_run(torch, store, own), own
+
+
+def _of_run(torch: ModuleType, store: Any, place: Place) -> Any:  # noqa: ANN401 - likewise
+    return store if place.run == 1 else torch.distributed.PrefixStore(f"run {place.run}", store)
 
 
 def _reach(place: Place, wait: float) -> None:
@@ -169,7 +175,7 @@ def client(torch: ModuleType, place: Place, wait: float, *, opens: bool = False)
         wait_for_workers=False,
     )
     store = store if place.attempt == 0 else distributed.PrefixStore(f"attempt {place.attempt}", store)
-    return store if place.run == 1 else distributed.PrefixStore(f"run {place.run}", store)
+    return _of_run(torch, store, place)
 
 
 def _unopened(place: Place, error: BaseException, *, opens: bool) -> str:
@@ -260,6 +266,20 @@ def missing_line(missing: list[int], size: int, wait: float, *, started: bool = 
     ranks = f"rank{'s' * (len(missing) > 1)} {shown} of {size}"
     more = "give --wait more" if started else "start as many processes as WORLD_SIZE says, or give --wait more"
     return f"{ranks} did not come within {wait:.0f} s: {more}"
+
+
+def say_end(store: Any, rank: int, line: str = DONE) -> None:  # noqa: ANN401 - likewise
+    """Tells the others how a rank ended."""
+    store.set(f"{PREFIX}/end/{rank}", json.dumps(line))
+
+
+def end_of(store: Any, rank: int) -> str | None:  # noqa: ANN401 - likewise
+    """How a rank ended, `DONE` where it has nothing to say; None where it has not."""
+    key = f"{PREFIX}/end/{rank}"
+    if not store.check([key]):
+        return None
+    line: str = json.loads(bytes(store.get(key)))
+    return line
 
 
 def hosts(store: Any, size: int) -> int:  # noqa: ANN401 - likewise

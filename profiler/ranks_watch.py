@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from roofcast.profiler.ranks_store import PREFIX
+from roofcast.profiler.ranks_store import PREFIX, end_of, say_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BEAT: Final = 0.5  # seconds between beats
 SILENT: Final = 10.0  # seconds without a beat after which a rank is lost
-DONE: Final = ""  # how a rank ends that has nothing to say
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +94,8 @@ class Watcher:
         for rank in range(self.size):
             if rank == self.rank:
                 continue
-            ended = f"{PREFIX}/end/{rank}"
-            if store.check([ended]):
-                line = json.loads(bytes(store.get(ended)))
+            line = end_of(store, rank)
+            if line is not None:
                 if line or rank == 0:
                     return Loss((rank,) if line else (), line)
                 continue
@@ -117,8 +114,3 @@ class Watcher:
             self._seen[rank] = (beat, now)
             return False
         return now - since > SILENT
-
-
-def say_end(store: Any, rank: int, line: str = DONE) -> None:  # noqa: ANN401 - likewise
-    """Tells the others how a rank ended."""
-    store.set(f"{PREFIX}/end/{rank}", json.dumps(line))

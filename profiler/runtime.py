@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from roofcast.calculators.profiled import Machine
 from roofcast.profiler.errors import ProfileUsageError, UnavailableError
+from roofcast.profiler.signals import heard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,19 +194,12 @@ def _torch() -> ModuleType:
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Keeps Ctrl-C until the end: torch that was interrupted as it loaded cannot be loaded again, and says something else."""
-    import signal  # noqa: PLC0415 - likewise
-    import threading  # noqa: PLC0415 - likewise
-
-    deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if deaf or threading.current_thread() is not threading.main_thread():
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
     pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    try:
+    with heard(signal.SIGINT, lambda number, _: pressed.append(number)):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt
 

@@ -89,6 +89,14 @@ class Choice:
     ways: tuple[str, ...]
 
 
+def families_by_file(choices: Iterable[Choice]) -> dict[str, str]:
+    """Whose constants count for which families, these as a sentence lists them."""
+    found: dict[str, list[str]] = {}
+    for one in choices:
+        found.setdefault(one.file, []).append(one.family)
+    return {file: ", ".join(dict.fromkeys(families)) for file, families in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """How operations of one family and format are timed in a phase; `known`: shapes that came before."""
